@@ -1,0 +1,1 @@
+"""From a raw crawl to consolidated documents."""

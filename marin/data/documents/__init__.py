@@ -1,0 +1,1 @@
+"""The document model: schema, normalised text, parquet shards and the attribute files beside them."""
