@@ -1,1 +1,1 @@
-"""marin: from a raw crawl to an evaluated language model, each stage a versioned step in one graph."""
+"""marin: from a raw crawl to an evaluated language model, as one graph of content-hashed steps."""

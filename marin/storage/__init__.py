@@ -1,0 +1,29 @@
+"""Object-store primitives: everything that marin keeps goes through a `Store`.
+
+The whole contract is: read, open, list, create-if-absent, checksummed writers. Records and claims are only ever
+created, never renamed and never overwritten; see `marin.storage.store` for what is promised on a crash.
+"""
+
+from marin.storage.store import (
+    AlreadyExists,
+    InvalidKey,
+    MissingObject,
+    ObjectInfo,
+    Store,
+    StoreError,
+    open_store,
+    split_url,
+)
+from marin.storage.writer import ChecksummedWriter
+
+__all__ = [
+    "AlreadyExists",
+    "ChecksummedWriter",
+    "InvalidKey",
+    "MissingObject",
+    "ObjectInfo",
+    "Store",
+    "StoreError",
+    "open_store",
+    "split_url",
+]

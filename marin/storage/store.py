@@ -1,0 +1,147 @@
+"""The store contract and the choice of a back end by URL.
+
+What is promised, on every back end:
+
+- `create` either makes the whole object, durable, or raises `AlreadyExists`; of any number of racing writers exactly
+  one wins, and no reader ever sees a part of it.
+- an object of a `writer` appears only when the writer was closed without an exception, whole.
+- `list` sees what was written before it was called: no client-side listing caches.
+- keys are taken literally: `#`, `%`, `?`, `*` and spaces are ordinary characters.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from marin.storage.writer import ChecksummedWriter
+
+
+class StoreError(Exception):
+    """A store cannot do what was asked; the message is for people."""
+
+
+class AlreadyExists(StoreError, FileExistsError):
+    """`create` found an object under the key."""
+
+
+class MissingObject(StoreError, FileNotFoundError):
+    """Nothing lies under the key."""
+
+
+class InvalidKey(StoreError, ValueError):
+    """A key with an empty, `.` or `..` part."""
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """One listed object: its key relative to the store, and its size in bytes."""
+
+    key: str
+    size: int
+
+
+def check_key(key: str) -> str:
+    """The key itself, or `InvalidKey` when it could leave the prefix or name nothing."""
+    if not key or any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
+        raise InvalidKey(f"{key!r} is no object key: parts between slashes must not be empty, '.' or '..'")
+    return key
+
+
+class Store(ABC):
+    """A prefix in an object store. Keys are `/`-joined strings relative to it. Instances pickle."""
+
+    url: str
+
+    @abstractmethod
+    def read(self, key: str) -> bytes:
+        """The whole object; `MissingObject` when there is none."""
+
+    @abstractmethod
+    def open(self, key: str) -> BinaryIO:
+        """A readable, seekable stream over the object; `MissingObject` when there is none."""
+
+    @abstractmethod
+    def create(self, key: str, data: bytes) -> None:
+        """Make the object if nothing lies under the key, durably; `AlreadyExists` otherwise."""
+
+    @abstractmethod
+    def put(self, key: str, data: bytes) -> None:
+        """Write or overwrite a small object whole. For heartbeats only: nothing that is trusted is overwritten."""
+
+    @abstractmethod
+    def writer(self, key: str) -> ChecksummedWriter:
+        """A writer whose object appears, whole, when it is closed without an exception."""
+
+    @abstractmethod
+    def size(self, key: str) -> int | None:
+        """The object's size in bytes, or None when there is no such object."""
+
+    @abstractmethod
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        """Every object below the folder `prefix`, sorted by key. Bounded by a slash: `run-1` never shows `run-10`."""
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Remove an object; nothing happens when it is absent."""
+
+    @abstractmethod
+    def url_of(self, key: str) -> str:
+        """The object's address for fsspec."""
+
+    def local_path(self, key: str) -> Path | None:
+        """The object as a file of this machine, where the store is a local folder."""
+        return None
+
+    def exists(self, key: str) -> bool:
+        """Whether an object lies under the key."""
+        return self.size(key) is not None
+
+    def check_writable(self) -> None:
+        """Prove create-if-absent on this store: the same key twice, the second must be refused.
+
+        Raises `StoreError` with the way out when the store cannot be written or lets two writers win.
+        """
+        probe = f"_probe/{uuid.uuid4().hex}"
+        try:
+            self.create(probe, b"1")
+        except OSError as error:
+            raise StoreError(
+                f"the prefix {self.url} cannot be written ({error.strerror or error}); "
+                "choose another with --prefix or MARIN_PREFIX, or mend its permissions"
+            ) from error
+        try:
+            self.create(probe, b"2")
+        except AlreadyExists:
+            return
+        finally:
+            self.delete(probe)
+        raise StoreError(
+            f"the store of {self.url} let a second writer overwrite an object that was to be created only once; "
+            "without create-if-absent no run is safe there: use another store"
+        )
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """(scheme, rest) of an URL; a plain path has the scheme `file`."""
+    scheme, separator, rest = url.partition("://")
+    return (scheme, rest) if separator else ("file", url)
+
+
+def open_store(url: str | os.PathLike[str]) -> Store:
+    """The store of a prefix: a local folder, or any address that fsspec knows (`gs://`, `s3://`, `memory://`).
+
+    Relative local prefixes are made absolute once, here.
+    """
+    scheme, rest = split_url(os.fspath(url))
+    if scheme in ("file", "local"):
+        from marin.storage.local import LocalStore
+
+        return LocalStore(Path(rest).expanduser().absolute())
+    from marin.storage.remote import RemoteStore
+
+    return RemoteStore(scheme, rest)
