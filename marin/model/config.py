@@ -1,0 +1,193 @@
+"""The shape of the transformer: one frozen, validated dataclass. Imports nothing heavy.
+
+Two ways to make one: by fields, or by `ModelConfig.shaped(width=…, layers=…)`, which applies the shape rules that all
+published rungs (and the 535B model itself) follow, so that a rung is one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+PUBLISHED_RUNGS: Mapping[str, tuple[int, int]] = {
+    "d768": (768, 8),
+    "d1024": (1024, 12),
+    "d1536": (1536, 16),
+    "d2048": (2048, 22),
+    "hero": (6144, 48),
+}
+"""Name of a published rung: (width, layers)."""
+
+
+class Balancing(StrEnum):
+    """How the router bias follows the load."""
+
+    QUANTILE = "quantile"
+    """Replaced every step by the quantile of the margins (model.md); no coefficient."""
+    SIGN = "sign"
+    """Moved every step by `sign_step` towards the mean load (the auxiliary-loss-free rule)."""
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class BalancingConfig:
+    """Load balancing of the router. The bias only takes part in the choice, never in the combine weights."""
+
+    kind: Balancing = Balancing.QUANTILE
+    bins: int = 10_000
+    """Histogram bins of one expert's margins."""
+    widening: float = 0.1
+    """The next step's histogram covers this step's range, widened on each side by this share of it."""
+    sign_step: float = 0.001
+
+    def __post_init__(self) -> None:
+        if self.bins < 2:
+            raise ValueError(f"balancing.bins is {self.bins}; a histogram needs at least 2 bins (the recipe has 10000)")
+        if self.widening < 0:
+            raise ValueError(
+                f"balancing.widening is {self.widening}; give a share of the range, 0 or more (recipe: 0.1)"
+            )
+        if self.sign_step <= 0:
+            raise ValueError(f"balancing.sign_step is {self.sign_step}; give a positive step, or kind 'none'")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape of the mixture-of-experts transformer. Every size is a count of elements; nothing is special to one scale."""
+
+    vocab_size: int
+    width: int
+    layers: int
+    heads: int
+    head_dim: int
+    local_kv_heads: int
+    global_kv_heads: int
+    experts: int
+    experts_per_token: int
+    latent_width: int
+    expert_width: int
+    shared_experts: int
+    shared_width: int
+    sequence_length: int
+    window: int
+    """Keys that a query of a local layer sees, itself included."""
+    gate_rank: int = 128
+    """Inner width of the gate that follows every normalisation."""
+    conv_taps: int = 4
+    global_every: int = 4
+    """Layer i is global when (i + 1) is a multiple of this, and the last layer always is."""
+    rope_theta: float = 10_000.0
+    query_scale: float = 1.3
+    routing_scale: float = 2.5
+    """The combine weights of a token's experts sum to this."""
+    norm_eps: float = 1e-5
+    z_loss: float = 1e-4
+    """Weight of the mean squared log-partition in the loss."""
+    balancing: BalancingConfig = field(default_factory=BalancingConfig)
+
+    def __post_init__(self) -> None:
+        sizes = (
+            "vocab_size width layers heads head_dim local_kv_heads global_kv_heads experts experts_per_token "
+            "latent_width expert_width sequence_length window gate_rank conv_taps global_every"
+        )
+        for name in sizes.split():
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it counts something and must be at least 1")
+        if self.shared_experts < 0 or (self.shared_experts and self.shared_width < 1):
+            raise ValueError(
+                f"shared_experts is {self.shared_experts} with shared_width {self.shared_width}; "
+                "give both at least 1, or shared_experts 0"
+            )
+        for name in ("local_kv_heads", "global_kv_heads"):
+            if self.heads % getattr(self, name):
+                raise ValueError(
+                    f"heads {self.heads} is not a multiple of {name} {getattr(self, name)}: query heads share key-value "
+                    f"heads in equal groups; give a divisor of {self.heads}"
+                )
+        if self.head_dim % 4:
+            raise ValueError(
+                f"head_dim is {self.head_dim}; half of its channels are rotated in pairs, so give a multiple of 4"
+            )
+        if self.experts_per_token >= self.experts:
+            raise ValueError(
+                f"experts_per_token is {self.experts_per_token} of {self.experts} experts; the router needs one expert "
+                "more than it chooses (its threshold): lower experts_per_token or raise experts"
+            )
+        if self.norm_eps <= 0 or self.rope_theta <= 1 or self.query_scale <= 0 or self.routing_scale <= 0:
+            raise ValueError(
+                f"norm_eps {self.norm_eps}, rope_theta {self.rope_theta}, query_scale {self.query_scale}, routing_scale "
+                f"{self.routing_scale}: all must be positive, and rope_theta greater than 1"
+            )
+        if self.z_loss < 0:
+            raise ValueError(f"z_loss is {self.z_loss}; give 0 to switch it off")
+
+    @classmethod
+    def shaped(cls, *, width: int, layers: int, **sizes: Any) -> ModelConfig:
+        """The shape rules of the published ladder at any width; every field can be overridden by name.
+
+        heads = width / head_dim; key-value heads of a local layer = heads // 4, of a global one = heads // 8 (at least
+        1, rounded down to a divisor of heads); latent, expert and shared width = width / 2; 384 experts, 8 a token,
+        2 shared; 128,256 tokens; 4,096 positions; window = half of the sequence.
+        """
+        known = {f.name for f in fields(cls)}
+        if unknown := sorted(set(sizes) - known):
+            raise ValueError(f"unknown field {unknown[0]!r}; ModelConfig has {', '.join(sorted(known))}")
+        head_dim = sizes.get("head_dim", 128)
+        if "heads" not in sizes and width % head_dim:
+            raise ValueError(f"width {width} is not a multiple of head_dim {head_dim}; change one, or give heads")
+        heads = sizes.get("heads", width // head_dim)
+        shape: dict[str, Any] = dict(
+            vocab_size=128_256,
+            heads=heads,
+            head_dim=head_dim,
+            local_kv_heads=_divisor_at_most(heads, heads // 4),
+            global_kv_heads=_divisor_at_most(heads, heads // 8),
+            experts=384,
+            experts_per_token=8,
+            latent_width=width // 2,
+            expert_width=width // 2,
+            shared_experts=2,
+            shared_width=width // 2,
+            sequence_length=4096,
+        )
+        shape.update(sizes)
+        shape.setdefault("window", max(1, shape["sequence_length"] // 2))
+        return cls(width=width, layers=layers, **shape)
+
+    @classmethod
+    def hero(cls) -> ModelConfig:
+        """The 535B-A23B model."""
+        return cls.rung("hero")
+
+    @classmethod
+    def rung(cls, name: str) -> ModelConfig:
+        """A published rung: d768, d1024, d1536, d2048 or hero."""
+        if name not in PUBLISHED_RUNGS:
+            raise ValueError(f"rung is {name!r}; published are {', '.join(PUBLISHED_RUNGS)}")
+        width, layers = PUBLISHED_RUNGS[name]
+        return cls.shaped(width=width, layers=layers)
+
+    @property
+    def kv_heads(self) -> int:
+        """Key-value heads that every layer stores; a layer uses its first `kv_heads_of(layer)`."""
+        return max(self.local_kv_heads, self.global_kv_heads)
+
+    @property
+    def rotary_dim(self) -> int:
+        """Channels of a head that carry the position in a local layer."""
+        return self.head_dim // 2
+
+    def is_global(self, layer: int) -> bool:
+        """True when `layer` (from 0) sees the whole document and has no position encoding."""
+        return (layer + 1) % self.global_every == 0 or layer == self.layers - 1
+
+    def kv_heads_of(self, layer: int) -> int:
+        """Key-value heads that `layer` uses."""
+        return self.global_kv_heads if self.is_global(layer) else self.local_kv_heads
+
+
+def _divisor_at_most(number: int, limit: int) -> int:
+    """The largest divisor of `number` that is at most `limit`, and at least 1."""
+    return next((n for n in range(min(limit, number), 0, -1) if number % n == 0), 1)

@@ -1,0 +1,111 @@
+"""Optimizer, learning-rate rule and schedule as data and closed formulas. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+WARMUP_SHARE = 0.01
+FINAL_SHARE = 0.05
+MAXIMUM_RATE = 0.05
+MUON_TO_ADAM = 13 / 3
+
+
+@dataclass(frozen=True)
+class RecipeRates:
+    """What the recipe derives from a token budget."""
+
+    adam: float
+    muonh: float
+    """Peak rate of the MuonH and AdamH groups."""
+    eps: float
+    beta1: float
+    beta2: float
+
+
+def recipe_rates(*, tokens: float, batch_tokens: float, width: int) -> RecipeRates:
+    """Peak learning rates and Adam constants for a run of `tokens` in batches of `batch_tokens` at model `width`."""
+    for name, value in (("tokens", tokens), ("batch_tokens", batch_tokens), ("width", width)):
+        if value <= 0:
+            raise ValueError(f"{name} is {value}; the learning-rate rule needs a positive number")
+    adam = 0.087571 * tokens**-0.3461 * width**-0.3448 * math.sqrt(batch_tokens)
+    return RecipeRates(
+        adam=min(adam, MAXIMUM_RATE),
+        muonh=min(MUON_TO_ADAM * adam, MAXIMUM_RATE),
+        eps=9.676e-18 * math.sqrt(tokens / batch_tokens),
+        beta1=0.9062,
+        beta2=min(max(0.999 ** (batch_tokens / 131_072), 0.95), 0.9999),
+    )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Linear warm-up, constant, linear decay: the share of the peak rate at a step.
+
+    Step s (from 0) of the warm-up has (s + 1) / warmup_steps, so the peak is reached in its last step; step s of the
+    decay has the share that is left, from 1 at its first step to `final_share` after its last.
+    """
+
+    total_steps: int
+    warmup_steps: int
+    decay_steps: int
+    final_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.total_steps < 1:
+            raise ValueError(f"total_steps is {self.total_steps}; a run has at least one step")
+        if self.warmup_steps < 0 or self.decay_steps < 0:
+            raise ValueError(f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps} must be 0 or more")
+        if self.warmup_steps + self.decay_steps > self.total_steps:
+            raise ValueError(
+                f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps} overlap in a run of total_steps "
+                f"{self.total_steps}; shorten one of them"
+            )
+        if not 0 <= self.final_share <= 1:
+            raise ValueError(f"final_share is {self.final_share}; give a share of the peak, from 0 to 1")
+
+    @classmethod
+    def recipe(cls, total_steps: int) -> Schedule:
+        """Warm-up over 1% of the steps (at least one), then linear decay to 5% of the peak."""
+        warmup = min(max(1, round(WARMUP_SHARE * total_steps)), max(0, total_steps - 1))
+        return cls(total_steps, warmup, total_steps - warmup, FINAL_SHARE)
+
+    def share(self, step: int) -> float:
+        """Share of the peak rate at `step` (from 0); `final_share` after the end."""
+        if step < 0:
+            raise ValueError(f"step is {step}; steps count from 0")
+        if step >= self.total_steps:
+            return self.final_share
+        if step < self.warmup_steps:
+            return max(self.final_share, (step + 1) / self.warmup_steps)
+        if step < self.total_steps - self.decay_steps:
+            return 1.0
+        left = (self.total_steps - step) / self.decay_steps
+        return self.final_share + (1.0 - self.final_share) * left
+
+    def learning_rate(self, peak: float, step: int) -> float:
+        """Learning rate at `step` for a peak rate."""
+        return peak * self.share(step)
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW over all parameters; weight decay only on matrices that are used as matrices."""
+
+    learning_rate: float
+    """Peak rate; the schedule multiplies it."""
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.learning_rate < 10:
+            raise ValueError(f"learning_rate is {self.learning_rate}; give a positive peak rate")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; give a number from 0 up to, but below, 1")
+        if self.eps <= 0:
+            raise ValueError(f"eps is {self.eps}; it keeps the update finite and must be positive")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay is {self.weight_decay}; give 0 to switch it off")
