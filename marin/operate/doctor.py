@@ -1,0 +1,88 @@
+"""`doctor`: look at the installation, the machine, the store and the cluster, and say what to do.
+
+Nothing is left behind: the store's self-test removes its probe.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from marin.operate.findings import Finding, Level
+from marin.operate.machine import check_disk, check_memory, check_shared_memory, check_temporary
+from marin.operate.packages import check_packages
+from marin.storage import StoreError, open_store, split_url
+
+RAY_PORT = 6379
+CONNECT_SECONDS = 3.0
+
+
+def doctor(prefix: str, cluster: str | None = None) -> list[Finding]:
+    """Every check, in the order in which a run would stumble.
+
+    `cluster` is the Ray address that a run would join (`--cluster` or RAY_ADDRESS), None for an embedded Ray.
+    """
+    findings = check_packages()
+    findings.append(check_store(prefix))
+    scheme, rest = split_url(prefix)
+    if scheme in ("file", "local"):
+        findings.append(check_disk(Path(rest).expanduser()))
+    findings += [check_memory(), check_temporary(), *check_shared_memory(), check_cluster(cluster)]
+    return findings
+
+
+def check_store(prefix: str) -> Finding:
+    """The prefix can be written and creates an object only once: what every claim and record rests on."""
+    try:
+        open_store(prefix).check_writable()
+    except StoreError as error:
+        return Finding("store", Level.fail, str(error), "mend that before any run")
+    except Exception as error:  # a client library's own errors have no common class
+        return Finding(
+            "store",
+            Level.fail,
+            f"{prefix} cannot be used ({type(error).__name__}: {error})",
+            "check the address and the credentials of its scheme",
+        )
+    return Finding("store", Level.ok, f"{prefix} is writable, and a second create of one key is refused")
+
+
+def check_cluster(address: str | None) -> Finding:
+    """Something listens at the cluster's address."""
+    if not address or address == "local":
+        return Finding("ray", Level.ok, "no cluster is named, so a run starts its own Ray on this machine")
+    if address == "auto":
+        return Finding("ray", Level.ok, "a run joins the cluster that runs on this machine")
+    host, port = split_address(address)
+    try:
+        with socket.create_connection((host, port), timeout=CONNECT_SECONDS):
+            pass
+    except OSError as error:
+        return Finding(
+            "ray",
+            Level.fail,
+            f"nothing answers at {host}:{port} ({error})",
+            "start the cluster (infra/README.md), mend --cluster or RAY_ADDRESS, or unset it for an embedded Ray",
+        )
+    if not token_file().exists():
+        return Finding(
+            "ray",
+            Level.warn,
+            f"{host}:{port} answers, but this machine has no token at {token_file()}",
+            "put the cluster's token there, or into RAY_AUTH_TOKEN (infra/README.md, Tokens)",
+        )
+    return Finding("ray", Level.ok, f"{host}:{port} answers")
+
+
+def token_file() -> Path:
+    """Where Ray looks for the cluster's token when no variable names one."""
+    return Path.home() / ".ray" / "auth_token"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """(host, port) of `HOST`, `HOST:PORT`, `ray://HOST:PORT` or `[IPv6]:PORT`; Ray's own port where none is given."""
+    rest = address.rpartition("://")[2].rstrip("/")
+    host, colon, port = rest.rpartition(":")
+    if not colon or not port.isdigit():
+        return rest.strip("[]"), RAY_PORT
+    return host.strip("[]"), int(port)
