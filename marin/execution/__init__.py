@@ -1,0 +1,46 @@
+"""Steps, identity, plan, records, claims and the runner: a graph of content-hashed steps over an object store.
+
+This room knows no machine learning, and is the only one that imports Ray (in `cluster` and `gang`, when something
+has to run).
+"""
+
+from marin.execution.artifact import Artifact, FileInfo, Unmaterialised
+from marin.execution.context import Run, StateFile, current_run
+from marin.execution.failures import FailureClass, LeaseLost, StepError
+from marin.execution.fields import External, added, derive_seed, runtime
+from marin.execution.fleet import Fleet
+from marin.execution.identity import UnstableValue
+from marin.execution.plan import Action, Plan, PlannedStep, make_plan
+from marin.execution.records import Flow, Record
+from marin.execution.runner import RunOptions, RunResult, Runner, Status, materialise
+from marin.execution.step import step
+
+__all__ = [
+    "Action",
+    "Artifact",
+    "External",
+    "FailureClass",
+    "FileInfo",
+    "Fleet",
+    "Flow",
+    "LeaseLost",
+    "Plan",
+    "PlannedStep",
+    "Record",
+    "Run",
+    "RunOptions",
+    "RunResult",
+    "Runner",
+    "StateFile",
+    "Status",
+    "StepError",
+    "Unmaterialised",
+    "UnstableValue",
+    "added",
+    "current_run",
+    "derive_seed",
+    "make_plan",
+    "materialise",
+    "runtime",
+    "step",
+]

@@ -1,0 +1,35 @@
+"""What can end a step, by class; the class decides whether it is tried again."""
+
+from __future__ import annotations
+
+import enum
+
+
+class StepError(Exception):
+    """A failure whose message is meant for people: bad input, missing file, evidence that does not add up."""
+
+
+class LeaseLost(Exception):
+    """Another run holds a newer claim on this step; whatever this worker does from here on is litter."""
+
+
+class Cancelled(Exception):
+    """The run is ending."""
+
+
+class FailureClass(enum.Enum):
+    """Why a step ended without a result.
+
+    `preempted`: a worker or node went away, or the store throttled: tried again, with a pause, up to the run's budget.
+    `memory`: killed for memory: tried once more. `error`: the step's own code: not tried again.
+    `cancelled`: the run was stopped. `lease`: another run took the step over.
+    """
+
+    preempted = "preempted"
+    memory = "memory"
+    error = "error"
+    cancelled = "cancelled"
+    lease = "lease"
+
+
+RETRY_BUDGET = {FailureClass.preempted: 20, FailureClass.memory: 1}

@@ -1,0 +1,144 @@
+"""The back end without Ray: steps, shards and ranks on this machine, for tests, small steps and debugging."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from marin.execution.context import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask, run_rank, run_shard
+from marin.execution.failures import Cancelled, FailureClass
+from marin.execution.worker import Failure, Outcome, StepFailed, StepTask, execute, failure_of, scratch_folder
+
+
+class Backend(Protocol):
+    """Where steps run."""
+
+    def run(self, task: StepTask, report: Report) -> Outcome:
+        """Run a step to its outcome; blocks. Never raises for what the step did."""
+
+    def cancel(self) -> None:
+        """End everything that runs."""
+
+    def close(self) -> None:
+        """Let go of the machines."""
+
+
+class InlineBackend:
+    """Steps in the calling thread, shards one after the other, ranks as processes of this machine."""
+
+    def __init__(self) -> None:
+        self._cancelled = threading.Event()
+
+    def run(self, task: StepTask, report: Report) -> Outcome:
+        def checked(progress: dict[str, Any]) -> None:
+            if self._cancelled.is_set():
+                raise Cancelled("the run is ending")
+            report(progress)
+
+        return execute(task, checked, self)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def map(self, spec: RunSpec, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, ShardOutcome]]:
+        for task in tasks:
+            if self._cancelled.is_set():
+                raise Cancelled("the run is ending")
+            with scratch_folder() as scratch:
+                yield task.index, run_shard(spec, task, scratch, ignore_progress)
+
+    def gang(self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
+        return run_processes(spec, entry, payload, report)
+
+
+def ignore_progress(progress: dict[str, Any]) -> None:
+    """Progress that nobody looks at."""
+
+
+def rank_environment(rank: int, world: int, local_rank: int, local_world: int, address: str, port: int) -> dict[str, str]:
+    """The environment variables that torch.distributed reads."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(local_world),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+    }
+
+
+def free_port(address: str) -> int:
+    """A port of this machine that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def _rank_process(
+    environment: dict[str, str],
+    spec: RunSpec,
+    folder: str,
+    entry: Callable[[Any], Any],
+    payload: Any,
+    messages: multiprocessing.Queue[tuple[int, str, Any]],
+) -> None:
+    os.environ.update(environment)
+    rank = int(environment["RANK"])
+
+    def report(progress: dict[str, Any]) -> None:
+        messages.put((rank, "progress", progress))
+
+    try:
+        with scratch_folder() as scratch:
+            messages.put((rank, "done", run_rank(spec, folder, entry, payload, scratch, report)))
+    except BaseException as error:
+        messages.put((rank, "failed", failure_of(error)))
+
+
+def run_processes(spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
+    """One spawned process per worker of the fleet on this machine. A dead or failed rank ends all; no restart."""
+    world = spec.fleet.workers
+    context = multiprocessing.get_context("spawn")
+    messages: multiprocessing.Queue[tuple[int, str, Any]] = context.Queue()
+    port = free_port("127.0.0.1")
+    processes = []
+    for rank in range(world):
+        environment = rank_environment(rank, world, rank, world, "127.0.0.1", port)
+        folder = f"{spec.attempt_folder}/rank{rank}"
+        arguments = (environment, spec, folder, entry, payload, messages)
+        processes.append(context.Process(target=_rank_process, args=arguments, daemon=True))
+    for process in processes:
+        process.start()
+    outcomes: dict[int, RankOutcome] = {}
+    try:
+        while len(outcomes) < world:
+            try:
+                rank, kind, value = messages.get(timeout=0.2)
+            except queue.Empty:
+                dead = [rank for rank, process in enumerate(processes) if process.exitcode and rank not in outcomes]
+                if dead:
+                    code = processes[dead[0]].exitcode
+                    raise StepFailed(
+                        Failure(FailureClass.preempted, "RankDied", f"rank {dead[0]} died with exit code {code}", "", "")
+                    ) from None
+                continue
+            if kind == "done":
+                outcomes[rank] = value
+            elif kind == "failed":
+                raise StepFailed(value)
+            elif rank == 0:
+                report(value)
+    finally:
+        for process in processes:
+            if len(outcomes) < world:
+                process.kill()
+            process.join(timeout=10)
+    return [outcomes[rank] for rank in range(world)]

@@ -1,0 +1,123 @@
+"""Commit records: the only answer to whether a step is done, and what it made."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from marin.execution import layout
+from marin.execution.artifact import Artifact, FileInfo, bind
+from marin.execution.codec import decode
+from marin.execution.failures import StepError
+from marin.execution.identity import digest
+from marin.storage import MissingObject, Store
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Evidence that nothing got lost: what was read, what was kept, and why the rest was dropped, in `unit`s."""
+
+    unit: str
+    read: int
+    kept: int
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def check(self, step: str) -> None:
+        """Raise `StepError` unless read = kept + Σ dropped."""
+        lost = self.read - self.kept - sum(self.dropped.values())
+        if lost or self.read < 0 or self.kept < 0 or any(count < 0 for count in self.dropped.values()):
+            raise StepError(
+                f"{step} does not account for its {self.unit}: read {self.read}, kept {self.kept}, "
+                f"dropped {self.dropped}: {lost} unaccounted for"
+            )
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """One upstream artifact as the step saw it: where in the config, which recipe, which output."""
+
+    path: str
+    name: str
+    identity: str
+    record: str
+    output_digest: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """A committed step. `key` is the record's own key; `recipe` the identity document that was hashed."""
+
+    key: str
+    name: str
+    version: str
+    label: str | None
+    identity: str
+    generation: int
+    path: str
+    result_type: str
+    result: Any
+    files: tuple[FileInfo, ...]
+    flows: tuple[Flow, ...]
+    recipe: Any
+    dependencies: tuple[Dependency, ...]
+    output_digest: str
+    code_digest: str
+    provenance: dict[str, Any]
+
+    @property
+    def display(self) -> str:
+        """The step as people call it."""
+        return f"{self.name}-{layout.short(self.identity)}" + (f" ({self.label})" if self.label else "")
+
+    @property
+    def size(self) -> int:
+        """Bytes of all output files."""
+        return sum(file.size for file in self.files)
+
+    def to_json(self) -> bytes:
+        """The record as it lies in the store."""
+        body = dataclasses.asdict(self)
+        del body["key"]
+        return json.dumps({"schema": SCHEMA, **body}, indent=1, ensure_ascii=False, sort_keys=True).encode()
+
+    @staticmethod
+    def from_json(key: str, data: bytes) -> Record:
+        """The record of a store's object; raises `StepError` naming the object when it is damaged."""
+        try:
+            body = json.loads(data)
+            if body.pop("schema") != SCHEMA:
+                raise ValueError("unknown schema")
+            body["files"] = tuple(FileInfo(**file) for file in body["files"])
+            body["flows"] = tuple(Flow(**flow) for flow in body["flows"])
+            body["dependencies"] = tuple(Dependency(**dependency) for dependency in body["dependencies"])
+            return Record(key=key, **body)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StepError(f"the record {key} is damaged ({error}); remove it to have the step run again") from error
+
+
+def load_record(store: Store, key: str) -> Record:
+    """Read a record; `StepError` when there is none."""
+    try:
+        return Record.from_json(key, store.read(key))
+    except MissingObject as error:
+        raise StepError(f"there is no record {store.url_of(key)}") from error
+
+
+def output_digest(files: tuple[FileInfo, ...], result: Any) -> str:
+    """One digest of all that a consumer can see: files by name, size and sha256, and the result."""
+    return digest({"files": sorted([file.name, file.size, file.sha256] for file in files), "result": result})
+
+
+def materialise_record(store: Store, record: Record, kind: type[Artifact]) -> Artifact:
+    """The artifact of a record, bound to its files."""
+
+    def load(key: str, wanted: type[Artifact]) -> Artifact:
+        return materialise_record(store, load_record(store, key), wanted)
+
+    artifact: Artifact = decode(record.result, kind, load)
+    bind(artifact, store, record)
+    return artifact

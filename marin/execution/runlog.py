@@ -1,0 +1,113 @@
+"""What a run leaves behind under `_runs/<run>/`: heartbeat, plan, events, logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+import time
+from typing import Any
+
+from marin.execution import layout
+from marin.execution.claims import Claims
+from marin.execution.plan import Plan
+from marin.storage import Store
+
+FLUSH_SECONDS = 5.0
+logger = logging.getLogger(__name__)
+
+
+def new_run() -> str:
+    """A run's name: start time in UTC and eight random digits, so that listings are in order of time."""
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+
+
+class RunLog:
+    """Events are numbered segments of JSON lines, each created once; a crash loses the last seconds at most."""
+
+    def __init__(self, store: Store, run: str) -> None:
+        self.store = store
+        self.folder = layout.run_folder(run)
+        self._lock = threading.Lock()
+        self._pending: list[str] = []
+        self._segment = 0
+        self._flushed = time.monotonic()
+
+    def attach(self, name: str, data: bytes) -> None:
+        """Keep a file beside the run's plan."""
+        self.store.create(f"{self.folder}/{name}", data)
+
+    def attach_at(self, key: str, body: dict[str, Any]) -> None:
+        """Keep a JSON object under a key of the store."""
+        self.store.create(key, json.dumps(body, indent=1, ensure_ascii=False).encode())
+
+    def plan(self, plan: Plan) -> None:
+        """Keep the plan."""
+        steps = [
+            {
+                "name": step.name,
+                "label": step.call.label,
+                "identity": step.identity,
+                "path": step.folder,
+                "action": step.action.value,
+                "reason": step.reason,
+                "upstream": [up.identity for up in step.upstream],
+            }
+            for step in plan.steps
+        ]
+        body = {"steps": steps, "targets": [step.identity for step in plan.targets]}
+        self.attach("plan.json", json.dumps(body, indent=1, ensure_ascii=False).encode())
+
+    def event(self, kind: str, **facts: Any) -> None:
+        """Add an event; flushed every few seconds."""
+        line = json.dumps({"time": round(time.time(), 3), "event": kind, **facts}, ensure_ascii=False)
+        with self._lock:
+            self._pending.append(line)
+            if time.monotonic() - self._flushed > FLUSH_SECONDS:
+                self._flush()
+
+    def log(self, step_flat: str, attempt: int, text: str) -> None:
+        """Keep the log of one attempt."""
+        if text:
+            self.attach(f"logs/{step_flat}-a{attempt}.log", text.encode())
+
+    def flush(self) -> None:
+        """Write what is pending."""
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._flushed = time.monotonic()
+        if self._pending:
+            self._segment += 1
+            self.store.create(f"{self.folder}/events-{self._segment:06d}.jsonl", ("\n".join(self._pending) + "\n").encode())
+            self._pending = []
+
+
+class Heartbeat:
+    """Writes the run's heartbeat from a thread of its own, so that a busy driver is not taken for dead."""
+
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+        self._period = max(0.5, min(30.0, claims.stale_after / 6))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="marin-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Show at once that the run lives, then go on."""
+        self._claims.beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._period):
+            try:
+                self._claims.beat()
+            except Exception as error:
+                logger.warning("the heartbeat could not be written: %s", error)
