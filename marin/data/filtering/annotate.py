@@ -1,0 +1,124 @@
+"""Measuring documents: one pass over each shard, with every signal computed from the same words.
+
+Imports pyarrow and numpy; import this module inside step bodies only.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from marin.data.documents.artifacts import Attributes, AttributeShard, Documents, DocumentShard
+from marin.data.documents.attributes import attributes_of, write_attributes
+from marin.data.documents.io import iterate_batches
+from marin.data.filtering.config import SignalConfig
+from marin.data.filtering.features import FEATURE_COLUMNS, measure
+from marin.data.filtering.language import load_identifier
+from marin.data.filtering.minhash import band_keys
+from marin.data.filtering.pii import count_addresses
+from marin.data.filtering.rules import failed_rules
+from marin.data.filtering.urls import BlockedUrls, blocked_urls
+from marin.data.filtering.words import WordTable
+from marin.execution import Flow, current_run
+
+KIND = "signals"
+
+_ARROW_TYPES: dict[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+
+SIGNAL_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("reasons", pa.list_(pa.string())),
+        pa.field("language", pa.string()),
+        pa.field("language_score", pa.float64()),
+        pa.field("url_reason", pa.string()),
+        pa.field("emails", pa.int64()),
+        pa.field("ips", pa.int64()),
+        *(pa.field(name, _ARROW_TYPES[kind]) for name, kind in FEATURE_COLUMNS.items()),
+        pa.field("bands", pa.binary()),
+    ]
+)
+"""Columns of a signals file. ``reason`` is the first of ``reasons``; ``bands`` are the LSH keys of 8 bytes each, null for
+a text without words."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One document shard to annotate. Pickles."""
+
+    pages: Documents
+    shard: DocumentShard
+    config: SignalConfig
+    blocked: BlockedUrls
+
+
+@functools.cache
+def word_table() -> WordTable:
+    """The word table of this process: what one shard's words cost is saved for the next."""
+    return WordTable()
+
+
+def signals_of(text: str, url: str | None, config: SignalConfig, blocked: BlockedUrls) -> dict[str, Any]:
+    """All signals of one document but its id. Never raises on any text."""
+    part = text[: config.longest_text]
+    features = measure(part, word_table())
+    language = load_identifier().identify(part, config.language)
+    emails, ips = count_addresses(part)
+    keys = band_keys(features.plain_words, config.minhash)
+    row: dict[str, Any] = {
+        **features.columns,
+        "language": language.language,
+        "language_score": language.score,
+        "url_reason": blocked.reason(url),
+        "emails": emails,
+        "ips": ips,
+        "bands": None if keys is None else keys.astype("<u8").tobytes(),
+    }
+    reasons = failed_rules(row, config.rules, config.language)
+    return row | {"reasons": reasons, "reason": reasons[0] if reasons else None}
+
+
+def annotate_documents(pages: Documents, config: SignalConfig) -> Attributes:
+    """Annotate every shard; the body of the step."""
+    run = current_run()
+    blocked = blocked_urls(_urls(pages), config.url)
+    tasks = [_Task(pages, shard, config, blocked) for shard in pages.shards]
+    return attributes_of(KIND, run.map(_annotate_shard, tasks))
+
+
+def _urls(pages: Documents) -> Iterable[str]:
+    for shard in pages.shards:
+        for batch in iterate_batches(pages, shard, columns=("url",)):
+            yield from (url for url in batch.column("url").to_pylist() if url)
+
+
+def _annotate_shard(task: _Task) -> AttributeShard:
+    run = current_run()
+    parts: list[pa.RecordBatch] = []
+    done = 0
+    for batch in iterate_batches(task.pages, task.shard, columns=("id", "text", "url"), batch_rows=256):
+        columns = batch.to_pydict()
+        rows = [
+            {"id": document_id, **signals_of(text, url, task.config, task.blocked)}
+            for document_id, text, url in zip(columns["id"], columns["text"], columns["url"], strict=True)
+        ]
+        parts.append(pa.RecordBatch.from_pylist(rows, schema=SIGNAL_SCHEMA))
+        done += len(rows)
+        run.progress(done, task.shard.rows)
+    table = pa.Table.from_batches(parts, schema=SIGNAL_SCHEMA)
+    run.account(Flow(unit="documents", read=done, kept=table.num_rows, dropped={}))
+    return write_attributes(run.write, task.pages, task.shard, table, stem=KIND)
+
+
+def rejudge(rows: Sequence[dict[str, Any]], config: SignalConfig) -> list[str | None]:
+    """The first reason of each row under other thresholds, from stored columns alone."""
+    found: list[str | None] = []
+    for row in rows:
+        reasons = failed_rules(row, config.rules, config.language)
+        found.append(reasons[0] if reasons else None)
+    return found
