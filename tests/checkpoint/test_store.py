@@ -1,0 +1,213 @@
+"""Saving and restoring in one process: what counts, what is refused, what is removed."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+from marin.checkpoint.errors import CheckpointError, IdentityMismatch, KeyMismatch
+from marin.checkpoint.layout import folder_of, step_of
+from marin.checkpoint.progress import MetricsSegment, Progress, check_identity
+from marin.checkpoint.store import CheckpointStore, Ranks, load_tensors
+from marin.checkpoint.tensors import create_optimizer_state, model_tensors, optimizer_tensors
+from marin.execution import LeaseLost
+from marin.execution.context import Run
+from tests.checkpoint.holder import holder
+
+
+def progress_at(step: int) -> Progress:
+    return Progress(
+        step=step,
+        next_sequence=8 * step,
+        tokens=100 * step,
+        updates=step,
+        skipped_in_a_row=0,
+        metrics=(MetricsSegment(first=1, last=step, key="metrics/x", size=3),),
+        validations=({"step": 1, "loss": 2.5},),
+        random_states=({"cpu": "AAAA"},),
+        identity={"model": {"width": 4}, "mixture": "abc"},
+    )
+
+
+def store_of(run: Run, **options: object) -> CheckpointStore:
+    return CheckpointStore(run.state, check_lease=run.check_lease, ranks=Ranks.alone(), **options)  # type: ignore[arg-type]
+
+
+def trained(steps: int = 3) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        model(torch.ones(3, 4)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, optimizer
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: object) -> str:
+    """A store on the local disk, and one that fsspec serves."""
+    return str(tmp_path) if request.param == "file" else f"memory://{tmp_path}"
+
+
+def test_a_restored_model_and_optimizer_equal_the_saved_ones_bit_for_bit(url: str) -> None:
+    model, optimizer = trained()
+    run = holder(url)
+    store_of(run).save(model_tensors(model) | optimizer_tensors(model, optimizer), progress_at(3))
+
+    other, fresh = trained(steps=0)
+    create_optimizer_state(fresh)
+    restored = store_of(holder(url, epoch=2))
+    found = restored.newest()
+    assert found is not None
+    restored.load(found, model_tensors(other) | optimizer_tensors(other, fresh))
+    assert restored.read_progress(found) == progress_at(3)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+    for key, value in optimizer_tensors(model, optimizer).items():
+        assert torch.equal(value, optimizer_tensors(other, fresh)[key])
+
+
+def test_the_newest_of_all_visible_epochs_is_chosen(url: str) -> None:
+    model, _ = trained()
+    store_of(holder(url, epoch=1)).save(model_tensors(model), progress_at(4))
+    store_of(holder(url, epoch=3)).save(model_tensors(model), progress_at(2))
+    found = store_of(holder(url, epoch=2)).newest()
+    assert found is not None
+    assert (found.step, found.epoch, found.own) == (4, 1, False)
+    assert store_of(holder(url, epoch=3)).newest().step == 4  # type: ignore[union-attr]
+
+
+def test_a_file_damaged_without_a_change_of_size_is_noticed_by_its_digest(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, _ = trained()
+    run = holder(url)
+    store_of(run).save(model_tensors(model), progress_at(2))
+    newest = store_of(run).save(model_tensors(model), progress_at(4))
+    shard = next(name for name in newest.keys if name.endswith(".distcp"))
+    data = bytearray(run.state.store.read(newest.keys[shard]))
+    data[len(data) // 2] ^= 1
+    run.state.store.put(newest.keys[shard], bytes(data))
+    with caplog.at_level(logging.WARNING):
+        found = store_of(run).newest()
+    assert found is not None
+    assert found.step == 2
+    assert f"{shard} does not have the sha256" in caplog.text
+
+
+def test_only_the_own_epochs_older_checkpoints_are_removed(url: str) -> None:
+    model, _ = trained()
+    store_of(holder(url, epoch=1)).save(model_tensors(model), progress_at(1))
+    run = holder(url, epoch=2)
+    kept = store_of(run, keep_last=2)
+    for step in (2, 3, 4, 5):
+        kept.save(model_tensors(model), progress_at(step))
+    assert [(found.step, found.epoch) for found in kept.survey().complete] == [(5, 2), (4, 2), (1, 1)]
+    assert not [file.name for file in run.state.find(f"{folder_of(2)}/*")]
+
+
+def test_a_save_without_the_lease_leaves_nothing_that_counts(url: str) -> None:
+    model, _ = trained()
+    run = holder(url)
+
+    def lost() -> None:
+        raise LeaseLost("a newer epoch exists")
+
+    store = CheckpointStore(run.state, check_lease=lost, ranks=Ranks.alone())
+    with pytest.raises(LeaseLost):
+        store.save(model_tensors(model), progress_at(2))
+    assert store.survey().complete == ()
+    assert "no finish mark" in store.survey().skipped[0].reason
+
+
+def test_a_checkpoint_with_a_value_that_is_not_finite_is_never_written(url: str) -> None:
+    model, _ = trained()
+    with torch.no_grad():
+        model.get_parameter("1.weight")[0, 0] = float("nan")
+    run = holder(url)
+    with pytest.raises(CheckpointError, match=r"model\.1\.weight"):
+        store_of(run).save(model_tensors(model), progress_at(2))
+    assert run.state.find("checkpoints/*") == []
+
+
+def test_tensors_are_refused_in_one_message_with_all_faults(url: str) -> None:
+    model, _ = trained()
+    run = holder(url)
+    found = store_of(run).save(model_tensors(model), progress_at(2))
+    wanted = model_tensors(model)
+    wanted["model.2.weight"] = wanted.pop("model.1.weight")
+    wanted["model.0.bias"] = torch.zeros(7)
+    with pytest.raises(KeyMismatch) as caught:
+        store_of(run).load(found, wanted)
+    text = str(caught.value)
+    assert "missing in the checkpoint (1):\n    model.2.weight" in text
+    assert "unexpected in the checkpoint (1):\n    model.1.weight" in text
+    assert "model.0.bias: the checkpoint has [6] torch.float32, asked for [7] torch.float32" in text
+
+
+def test_a_partial_load_takes_an_explicit_list(url: str) -> None:
+    model, optimizer = trained()
+    run = holder(url)
+    found = store_of(run).save(model_tensors(model) | optimizer_tensors(model, optimizer), progress_at(3))
+    other, _ = trained(steps=0)
+    with pytest.raises(KeyMismatch):
+        store_of(run).load(found, model_tensors(other))
+    store_of(run).load(found, model_tensors(other), allow=["optimizer.*"])
+    assert torch.equal(other.get_parameter("0.weight"), model.get_parameter("0.weight"))
+
+
+def test_the_files_are_readable_by_torchs_own_reader(tmp_path: object) -> None:
+    from torch.distributed.checkpoint import FileSystemReader, load
+
+    model, _ = trained()
+    run = holder(str(tmp_path))
+    found = store_of(run).save(model_tensors(model), progress_at(2))
+    folder = run.state.store.local_path(found.keys[".metadata"]).parent  # type: ignore[union-attr]
+    target = {name: torch.zeros_like(tensor) for name, tensor in model_tensors(model).items()}
+    load(target, storage_reader=FileSystemReader(folder), no_dist=True)
+    assert all(torch.equal(target[name], tensor) for name, tensor in model_tensors(model).items())
+
+
+def test_tensors_load_through_any_opener(tmp_path: object) -> None:
+    model, _ = trained()
+    run = holder(str(tmp_path))
+    found = store_of(run).save(model_tensors(model), progress_at(2))
+    other, _ = trained(steps=0)
+    load_tensors(
+        lambda name: run.state.store.open(found.keys[name]), model_tensors(other), where="copy", prefix="model."
+    )
+    assert torch.equal(other.get_parameter("0.weight"), model.get_parameter("0.weight"))
+
+
+def test_another_identity_is_refused_with_the_differing_fields() -> None:
+    stored = {"model": {"width": 4, "layers": 2}, "mixture": "abc"}
+    check_identity(stored, dict(stored), "checkpoint")
+    with pytest.raises(IdentityMismatch) as caught:
+        check_identity(
+            stored, {"model": {"width": 8, "layers": 2}, "mixture": "abc", "seed": 1}, "checkpoint of step 2"
+        )
+    text = str(caught.value)
+    assert "model.width: the checkpoint has 4, this run 8" in text
+    assert "seed: the checkpoint has no such field, this run has 1" in text
+    assert "layers" not in text
+
+
+def test_progress_survives_its_json_form_and_refuses_another_form() -> None:
+    assert Progress.from_bytes(progress_at(3).to_bytes()) == progress_at(3)
+    without = dataclasses.asdict(progress_at(3))
+    del without["tokens"]
+    import json
+
+    with pytest.raises(CheckpointError, match="tokens"):
+        Progress.from_bytes(json.dumps(without).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "step"), [("step-00000006", 6), ("step-6.tmp", None), ("step-x", None), ("step-", None)]
+)
+def test_only_names_of_the_one_form_are_steps(name: str, step: int | None) -> None:
+    assert step_of(name) == step
