@@ -27,7 +27,7 @@ def total_parameters(model: ModelConfig) -> int:
 
 
 def active_parameters(model: ModelConfig) -> int:
-    """Weights that one token multiplies with, as the public budget formula counts them (no embedding, head or gates)."""
+    """Weights that a token multiplies with, as the public budget formula counts them (no embedding, head or gates)."""
     d = model.width
     attention = 2 * d * model.heads * model.head_dim + 2 * d * model.kv_heads * model.head_dim
     routed = 3 * model.experts_per_token * model.latent_width * model.expert_width

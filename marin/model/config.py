@@ -55,7 +55,7 @@ class BalancingConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of the mixture-of-experts transformer. Every size is a count of elements; nothing is special to one scale."""
+    """Shape of the mixture-of-experts transformer. Sizes count elements; nothing is special to one scale."""
 
     vocab_size: int
     width: int
@@ -103,8 +103,8 @@ class ModelConfig:
         for name in ("local_kv_heads", "global_kv_heads"):
             if self.heads % getattr(self, name):
                 raise ValueError(
-                    f"heads {self.heads} is not a multiple of {name} {getattr(self, name)}: query heads share key-value "
-                    f"heads in equal groups; give a divisor of {self.heads}"
+                    f"heads {self.heads} is not a multiple of {name} {getattr(self, name)}: query heads share "
+                    f"key-value heads in equal groups; give a divisor of {self.heads}"
                 )
         if self.head_dim % 4:
             raise ValueError(
@@ -117,8 +117,8 @@ class ModelConfig:
             )
         if self.norm_eps <= 0 or self.rope_theta <= 1 or self.query_scale <= 0 or self.routing_scale <= 0:
             raise ValueError(
-                f"norm_eps {self.norm_eps}, rope_theta {self.rope_theta}, query_scale {self.query_scale}, routing_scale "
-                f"{self.routing_scale}: all must be positive, and rope_theta greater than 1"
+                f"norm_eps {self.norm_eps}, rope_theta {self.rope_theta}, query_scale {self.query_scale}, "
+                f"routing_scale {self.routing_scale}: all must be positive, and rope_theta greater than 1"
             )
         if self.z_loss < 0:
             raise ValueError(f"z_loss is {self.z_loss}; give 0 to switch it off")
@@ -138,20 +138,20 @@ class ModelConfig:
         if "heads" not in sizes and width % head_dim:
             raise ValueError(f"width {width} is not a multiple of head_dim {head_dim}; change one, or give heads")
         heads = sizes.get("heads", width // head_dim)
-        shape: dict[str, Any] = dict(
-            vocab_size=128_256,
-            heads=heads,
-            head_dim=head_dim,
-            local_kv_heads=_divisor_at_most(heads, heads // 4),
-            global_kv_heads=_divisor_at_most(heads, heads // 8),
-            experts=384,
-            experts_per_token=8,
-            latent_width=width // 2,
-            expert_width=width // 2,
-            shared_experts=2,
-            shared_width=width // 2,
-            sequence_length=4096,
-        )
+        shape: dict[str, Any] = {
+            "vocab_size": 128_256,
+            "heads": heads,
+            "head_dim": head_dim,
+            "local_kv_heads": _divisor_at_most(heads, heads // 4),
+            "global_kv_heads": _divisor_at_most(heads, heads // 8),
+            "experts": 384,
+            "experts_per_token": 8,
+            "latent_width": width // 2,
+            "expert_width": width // 2,
+            "shared_experts": 2,
+            "shared_width": width // 2,
+            "sequence_length": 4096,
+        }
         shape.update(sizes)
         shape.setdefault("window", max(1, shape["sequence_length"] // 2))
         return cls(width=width, layers=layers, **shape)
@@ -186,6 +186,47 @@ class ModelConfig:
     def kv_heads_of(self, layer: int) -> int:
         """Key-value heads that `layer` uses."""
         return self.global_kv_heads if self.is_global(layer) else self.local_kv_heads
+
+
+class AttentionBackend(StrEnum):
+    """Which code computes attention; all give the same numbers."""
+
+    AUTO = "auto"
+    """flex on CUDA, blocks elsewhere."""
+    BLOCKS = "blocks"
+    """Batched matrix products over blocks of queries and the keys that they can see."""
+    SDPA = "sdpa"
+    """torch's scaled_dot_product_attention with a boolean mask."""
+    FLEX = "flex"
+    """Compiled flex attention with a block mask; CUDA only."""
+
+
+class ExpertBackend(StrEnum):
+    """Which code multiplies the experts' matrices; all give the same numbers."""
+
+    AUTO = "auto"
+    """grouped where device, type and shape allow it, loop elsewhere."""
+    LOOP = "loop"
+    """One matrix product after the other."""
+    GROUPED = "grouped"
+    """torch's grouped matrix product."""
+
+
+@dataclass(frozen=True)
+class ComputeConfig:
+    """How the model is computed; never changes what it computes beyond rounding."""
+
+    attention: AttentionBackend = AttentionBackend.AUTO
+    experts: ExpertBackend = ExpertBackend.AUTO
+    attention_block: int = 64
+    """Queries of one block of the blocks back end."""
+    loss_chunk: int = 1 << 20
+    """Logits (tokens · vocabulary) that are in memory at once; at least one token's."""
+
+    def __post_init__(self) -> None:
+        for name in ("attention_block", "loss_chunk"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"compute.{name} is {getattr(self, name)}; give at least 1")
 
 
 def _divisor_at_most(number: int, limit: int) -> int:

@@ -16,8 +16,8 @@ from torch import Tensor
 class LossSums(NamedTuple):
     """Sums over the real tokens of the batch; 0-d tensors, never divided, so that any split of a batch adds up.
 
-    Only `total_sum` carries a gradient: it is nll_sum + z_loss · z_sum with the model's own weight. The loss of a step is the
-    sum of `total_sum` over all micro-batches and ranks divided by the sum of `token_count` over them.
+    Only `total_sum` carries a gradient: it is nll_sum + z_loss · z_sum with the model's own weight. The loss of a step
+    is the sum of `total_sum` over all micro-batches and ranks divided by the sum of `token_count` over them.
     """
 
     total_sum: Tensor

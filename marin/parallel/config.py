@@ -53,8 +53,8 @@ class ParallelPlan:
             fitting = [n for n in range(1, self.dp_shard + 1) if self.dp_shard % n == 0]
             nearest = sorted(fitting, key=lambda n: abs(n - self.ep))[:3]
             raise ValueError(
-                f"ep is {self.ep} and dp_shard is {self.dp_shard}: ep must divide dp_shard, because expert groups are made "
-                f"of its ranks; nearest that fit: {', '.join(f'ep {n}' for n in sorted(nearest))}"
+                f"ep is {self.ep} and dp_shard is {self.dp_shard}: ep must divide dp_shard, because expert groups are "
+                f"made of its ranks; nearest that fit: {', '.join(f'ep {n}' for n in sorted(nearest))}"
             )
 
     @property
@@ -73,12 +73,12 @@ class ParallelPlan:
         return self.dp_shard // self.ep
 
     def check(self, model: ModelConfig, world_size: int) -> None:
-        """Raise ValueError with the broken rule and the nearest plans that fit, if `model` cannot run so on `world_size`."""
+        """Raise ValueError, with the broken rule and the nearest plans that fit, if `model` cannot run so."""
         broken = None
         if self.world_size != world_size:
             broken = (
-                f"dp_replicate {self.dp_replicate} · dp_shard {self.dp_shard} · pp {self.pp} · tp {self.tp} · cp {self.cp} "
-                f"= {self.world_size} ranks, but the fleet has {world_size}"
+                f"dp_replicate {self.dp_replicate} · dp_shard {self.dp_shard} · pp {self.pp} · tp {self.tp} · cp "
+                f"{self.cp} = {self.world_size} ranks, but the fleet has {world_size}"
             )
         elif model.experts % self.ep:
             broken = f"ep {self.ep} does not divide the model's {model.experts} experts"

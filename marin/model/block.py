@@ -1,0 +1,42 @@
+"""One block: attention, then experts, each behind a norm and a short convolution.
+
+Shape letters: see `marin.model.outputs`.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from marin.model.attention import Attention
+from marin.model.config import ComputeConfig, ModelConfig
+from marin.model.convolution import ShortConvolution
+from marin.model.dispatch import Dispatcher
+from marin.model.moe import MixtureOfExperts, SharedExperts
+from marin.model.normalisation import Norm
+from marin.model.packing import Packing
+
+
+class Block(nn.Module):
+    """x += SConv(Attention(norm(x))); m = norm(x); x += SConv(MoE(m) + Shared(m)). [B, T, D] -> [B, T, D]"""
+
+    def __init__(self, config: ModelConfig, layer: int, dispatcher: Dispatcher, compute: ComputeConfig) -> None:
+        super().__init__()
+        self.attention_norm = Norm(config.width, config.gate_rank, config.norm_eps)
+        self.attention = Attention(config, layer, compute)
+        self.attention_convolution = ShortConvolution(config.width, config.conv_taps)
+        self.moe_norm = Norm(config.width, config.gate_rank, config.norm_eps)
+        self.moe = MixtureOfExperts(config, dispatcher, compute)
+        self.shared = (
+            SharedExperts(config.width, config.shared_experts * config.shared_width) if config.shared_experts else None
+        )
+        self.moe_convolution = ShortConvolution(config.width, config.conv_taps)
+
+    def forward(self, x_BTD: Tensor, packing: Packing) -> Tensor:
+        """Add the block's two contributions to the stream."""
+        x_BTD = x_BTD + self.attention_convolution(self.attention(self.attention_norm(x_BTD), packing), packing)
+        m_ND = self.moe_norm(x_BTD).flatten(0, 1)
+        y_ND = self.moe(m_ND)
+        if self.shared is not None:
+            y_ND = y_ND + self.shared(m_ND)
+        x_BTD = x_BTD + self.moe_convolution(y_ND.view_as(x_BTD), packing)
+        return x_BTD
