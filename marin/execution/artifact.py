@@ -208,7 +208,7 @@ def _handle_class(kind: Any) -> type[Artifact]:
 
 def handle_of(kind: type[Artifact], call: StepCall) -> Artifact:
     """An unmaterialised instance of an artifact class."""
-    handle_class: type[Artifact] = kind if "_artifact_class" in kind.__dict__ else _handle_class(kind)
+    handle_class: type[Artifact] = kind if "_artifact_class" in kind.__dict__ else _handle_class(cast(Any, kind))
     handle = object.__new__(handle_class)
     object.__setattr__(handle, "_call", call)
     return handle

@@ -1,0 +1,211 @@
+"""The back end on Ray: a step is a task, its shards are tasks of that task, its gang is a group of actors.
+
+Ray holds no truth: when the driver or the cluster dies, running the script again goes on from the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+import ray
+import ray.exceptions
+
+from marin.execution.context import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask, run_shard
+from marin.execution.failures import RETRY_BUDGET, FailureClass, StepError
+from marin.execution.inline import ignore_progress
+from marin.execution.worker import Failure, Outcome, StepFailed, StepTask, captured_log, execute, failure_of, scratch_folder
+
+EMBEDDED_OBJECT_STORE_BYTES = 128 << 20
+SHARD_PAUSE_SECONDS = 1.0
+
+Message = tuple[str, Any]
+
+
+def ray_failure(error: BaseException, what: str) -> Failure:
+    """A Ray exception as a failure, by class: what was lost is tried again, what the code did is not."""
+    memory = (ray.exceptions.OutOfMemoryError, ray.exceptions.ObjectStoreFullError)
+    lost = (
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.ActorDiedError,
+        ray.exceptions.ActorUnavailableError,
+        ray.exceptions.NodeDiedError,
+        ray.exceptions.OwnerDiedError,
+        ray.exceptions.ObjectLostError,
+        ray.exceptions.LocalRayletDiedError,
+        ray.exceptions.RaySystemError,
+    )
+    if isinstance(error, ray.exceptions.TaskCancelledError):
+        return Failure(FailureClass.cancelled, "Cancelled", f"{what} was cancelled", "", "")
+    if isinstance(error, memory):
+        return Failure(FailureClass.memory, "OutOfMemory", f"{what} was killed for memory: {error}", str(error), "")
+    if isinstance(error, lost):
+        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        return Failure(FailureClass.preempted, "WorkerLost", f"the worker of {what} is gone: {first}", str(error), "")
+    return failure_of(error)
+
+
+def messages_of(work: Callable[[Callable[[Message], None]], None]) -> Iterator[Message]:
+    """Run `work(send)` in a thread and yield what it sends, until it ends. How a Ray task streams its progress."""
+    messages: queue.Queue[Message | None] = queue.Queue()
+
+    def body() -> None:
+        try:
+            work(messages.put)
+        finally:
+            messages.put(None)
+
+    thread = threading.Thread(target=body, name="marin-body", daemon=True)
+    thread.start()
+    while (message := messages.get()) is not None:
+        yield message
+
+
+@ray.remote(max_retries=0)
+def _step(task: StepTask) -> Iterator[Message]:
+    def work(send: Callable[[Message], None]) -> None:
+        send(("done", execute(task, lambda progress: send(("progress", progress)), RayFanout())))
+
+    yield from messages_of(work)
+
+
+@ray.remote(max_retries=0)
+def _shard(spec: RunSpec, task: ShardTask) -> ShardOutcome | Failure:
+    with captured_log(), scratch_folder() as scratch:
+        try:
+            return run_shard(spec, task, scratch, ignore_progress)
+        except BaseException as error:
+            return failure_of(error)
+
+
+class RayBackend:
+    """Steps as Ray tasks, on an embedded Ray of this machine or on a cluster that runs already."""
+
+    def __init__(self, address: str | None = None, *, cpus: float = 2) -> None:
+        """`address` joins a cluster; without it Ray is started here with at least `cpus` processors to hand out."""
+        self._embedded = address is None
+        self._running: dict[int, Any] = {}
+        self._lock = threading.Lock()
+        start_ray(address, cpus)
+
+    def run(self, task: StepTask, report: Report) -> Outcome:
+        demand = {"CPU": 0.0 if task.spec.fans_out else task.cpus}
+        lacking = missing_resources(demand)
+        if lacking:
+            return Outcome(None, (), (), failure_of(StepError(f"{task.spec.display} {lacking}")), "")
+        options: dict[str, Any] = {"num_cpus": demand["CPU"], "name": task.spec.display}
+        if task.memory_gb is not None:
+            options["memory"] = int(task.memory_gb * 2**30)
+        stream = _step.options(**options).remote(task)  # type: ignore[attr-defined]
+        with self._lock:
+            self._running[id(stream)] = stream
+        try:
+            for reference in stream:
+                kind, value = ray.get(reference)
+                if kind == "done":
+                    outcome: Outcome = value
+                    return outcome
+                report(value)
+            raise StepError(f"{task.spec.display} ended without an outcome")
+        except BaseException as error:
+            return Outcome(None, (), (), ray_failure(error, task.spec.display), "")
+        finally:
+            with self._lock:
+                self._running.pop(id(stream), None)
+
+    def cancel(self) -> None:
+        with self._lock:
+            streams = list(self._running.values())
+        for stream in streams:
+            with contextlib.suppress(Exception):
+                ray.cancel(stream, force=True, recursive=True)
+
+    def close(self) -> None:
+        ray.shutdown()
+
+
+def start_ray(address: str | None, cpus: float) -> None:
+    """Join a cluster, or start Ray on this machine, bound to loopback."""
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+    if address is not None:
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise StepError(f"no Ray cluster answers at {address!r} ({error}); mend --cluster or RAY_ADDRESS") from error
+        return
+    ray.init(
+        address="local",
+        num_cpus=max(int(cpus), os.cpu_count() or 1),
+        include_dashboard=False,
+        object_store_memory=EMBEDDED_OBJECT_STORE_BYTES,
+        _node_ip_address="127.0.0.1",
+        **quiet,
+    )
+
+
+def missing_resources(demand: dict[str, float]) -> str:
+    """Why no node of the cluster can ever meet a demand, or an empty text."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if any(all(node.get(name, 0.0) >= amount for name, amount in demand.items()) for node in nodes):
+        return ""
+    best = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in demand}
+    lacking = ", ".join(f"{amount:g} {name} (the largest node has {best[name]:g})" for name, amount in demand.items())
+    return f"asks for {lacking} on one of {len(nodes)} nodes; no node can give that: change its fleet, or add a node"
+
+
+class RayFanout:
+    """Shards and gangs of a step, started from the step's own task."""
+
+    def map(self, spec: RunSpec, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, ShardOutcome]]:
+        waiting = list(reversed(tasks))
+        width = max(2, 2 * int(ray.cluster_resources().get("CPU", 1)))
+        tries: dict[tuple[int, FailureClass], int] = {}
+        running: dict[Any, ShardTask] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < width:
+                    task = waiting.pop()
+                    running[self._start(spec, task)] = task
+                ready, _ = ray.wait(list(running), num_returns=1)
+                task = running.pop(ready[0])
+                result = self._result(ready[0], f"{spec.display} shard {task.index}")
+                if isinstance(result, ShardOutcome):
+                    yield task.index, result
+                    continue
+                key = (task.index, result.kind)
+                tries[key] = tries.get(key, 0) + 1
+                if tries[key] > RETRY_BUDGET.get(result.kind, 0):
+                    raise StepFailed(result)
+                time.sleep(SHARD_PAUSE_SECONDS)
+                waiting.append(task)
+        finally:
+            for reference in running:
+                with contextlib.suppress(Exception):
+                    ray.cancel(reference, force=True)
+
+    def _start(self, spec: RunSpec, task: ShardTask) -> Any:
+        options: dict[str, Any] = {"num_cpus": 1, "name": f"{spec.display} shard {task.index}"}
+        if task.memory_gb is not None:
+            options["memory"] = int(task.memory_gb * 2**30)
+        return _shard.options(**options).remote(spec, task)  # type: ignore[attr-defined]
+
+    def _result(self, reference: Any, what: str) -> ShardOutcome | Failure:
+        try:
+            result: ShardOutcome | Failure = ray.get(reference)
+        except BaseException as error:
+            return ray_failure(error, what)
+        return result
+
+    def gang(self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
+        from marin.execution.gang import run_gang
+
+        return run_gang(spec, entry, payload, report)
