@@ -1,0 +1,268 @@
+"""One evaluation from its inputs to its report: held-out text, continuations, tasks, files."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from marin.checkpoint.artifacts import Checkpoint
+from marin.checkpoint.loading import load_model
+from marin.data.evalsets.artifacts import EvalSet
+from marin.evaluation import heldout as compression
+from marin.evaluation.artifacts import (
+    PAGE,
+    RESULTS,
+    SAMPLES,
+    Continuation,
+    EvalReport,
+    RequestCounts,
+    SourceScore,
+    TaskResult,
+)
+from marin.evaluation.config import EvaluationConfig
+from marin.evaluation.framing import Framer
+from marin.evaluation.generation import BatchedGenerator, Prompt
+from marin.evaluation.offline import go_offline
+from marin.evaluation.page import page
+from marin.evaluation.results import configurations, document_records, known, plain, strict_json_lines, task_results
+from marin.evaluation.scoring import BatchedScorer, LogitsModel
+from marin.evaluation.tasks import CHOICE, ROLLING, read_json_lines, write_choice_task, write_rolling_task
+from marin.execution import Flow, StepError, current_run, derive_seed
+from marin.tokens.shards.artifacts import TokenShards
+from marin.tokens.tokenizer.artifacts import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+Item = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A model with the tokenizer and the limits under which it is asked."""
+
+    framer: Framer
+    scorer: BatchedScorer
+    generator: BatchedGenerator
+    config: EvaluationConfig
+
+
+@dataclass
+class TaskRun:
+    """What the tasks gave so far."""
+
+    results: list[TaskResult] = field(default_factory=list)
+    configurations: dict[str, Any] = field(default_factory=dict)
+    counts: list[RequestCounts] = field(default_factory=list)
+    samples: list[str] = field(default_factory=list)
+
+
+def measure(
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    evalset: EvalSet,
+    heldout: Mapping[str, TokenShards],
+    config: EvaluationConfig,
+) -> EvalReport:
+    """The body of the step `evaluate`."""
+    run = current_run()
+    go_offline(run.scratch / "caches")
+    positions = checkpoint.model.sequence_length
+    if config.max_length is not None and config.max_length > positions:
+        raise StepError(
+            f"evaluation.max_length is {config.max_length} but the model was trained on {positions} positions; "
+            "give at most that, or null"
+        )
+    with timed("loading the model"):
+        model = load_model(checkpoint, config.device)
+    judge = make_judge(cast(LogitsModel, model), tokenizer, config.max_length or positions, config)
+    with timed("held-out text"):
+        sources = score_heldout(model, tokenizer, heldout, positions, judge.framer.framing.bos_id, config)
+    items = read_json_lines(evalset.open("choice.jsonl"))
+    documents = read_json_lines(evalset.open("rolling.jsonl"))
+    with timed("continuations"):
+        continuations = continue_documents(judge, documents)
+    with timed("tasks"):
+        tasks = run_tasks(judge, items[: config.choice_items], documents[: config.rolling_documents])
+    run.account(_flow("choice items", len(items), config.choice_items))
+    run.account(_flow("rolling documents", len(documents), config.rolling_documents))
+    report = EvalReport(
+        step=checkpoint.step,
+        tokens=checkpoint.tokens,
+        validation_loss=known(checkpoint.validation_loss),
+        unigram_loss=known(checkpoint.unigram_loss),
+        bits_per_byte=compression.overall(sources),
+        sources=tuple(sources),
+        tasks=tuple(tasks.results),
+        continuations=tuple(continuations),
+        framing=judge.framer.framing,
+        max_length=judge.framer.max_length,
+        requests=RequestCounts.total(tasks.counts),
+        samples=tuple(tasks.samples),
+    )
+    run.write_json(RESULTS, {"schema": 1, **plain(report), "configurations": tasks.configurations})
+    run.write_bytes(PAGE, page(report).encode())
+    return report
+
+
+def make_judge(model: LogitsModel, tokenizer: Tokenizer, max_length: int, config: EvaluationConfig) -> Judge:
+    """The model, ready to be asked."""
+    from marin.tokens.tokenizer.codec import load_codec
+
+    run = current_run()
+    framer = Framer(load_codec(tokenizer), max_length)
+    scorer = BatchedScorer(
+        model,
+        vocab_size=tokenizer.vocab_size,
+        max_length=max_length,
+        batch_size=config.batch_size,
+        batch_tokens=config.batch_tokens,
+        device=config.device,
+        progress=lambda done, total: run.progress(done, total, "requests"),
+    )
+    generator = BatchedGenerator(
+        model,
+        framer.codec.decode,
+        eos_id=framer.framing.eos_id,
+        forbidden=() if framer.framing.bos_id is None else (framer.framing.bos_id,),
+        real_vocab_size=tokenizer.real_vocab_size,
+        max_length=max_length,
+        batch_size=config.batch_size,
+        device=config.device,
+    )
+    return Judge(framer, scorer, generator, config)
+
+
+def score_heldout(
+    model: Any,
+    tokenizer: Tokenizer,
+    heldout: Mapping[str, TokenShards],
+    sequence_length: int,
+    bos_id: int | None,
+    config: EvaluationConfig,
+) -> list[SourceScore]:
+    """Bits per byte of each source that has held-out text."""
+    from marin.tokens.mixture.loader import packed_batches
+
+    run = current_run()
+    lengths = compression.byte_lengths(tokenizer.read_json("tokenizer.json"), tokenizer.vocab_size)
+    scores = []
+    for done, (source, shards) in enumerate(sorted(heldout.items())):
+        run.progress(done, len(heldout), "sources")
+        if not shards.tokens:
+            logger.warning("no held-out text of %s: it is left out of the evaluation", source)
+            continue
+        scores.append(
+            compression.score_source(
+                source,
+                model,
+                packed_batches(shards, sequence_length, max(1, config.batch_tokens // sequence_length)),
+                total_tokens=shards.tokens,
+                total_bytes=shards.text_bytes,
+                byte_lengths=lengths,
+                bos_id=bos_id,
+                limit=config.heldout_tokens,
+                device=config.device,
+            )
+        )
+    return scores
+
+
+def continue_documents(judge: Judge, documents: Sequence[Item]) -> list[Continuation]:
+    """Continuations of the beginnings of documents, taken from the sources in turn."""
+    config = judge.config.generation
+    chosen, prompts = [], []
+    for document in in_turn(documents):
+        ids = judge.framer.encode(document["text"])
+        if len(chosen) == config.prompts:
+            break
+        if len(ids) > config.prompt_tokens:
+            name = f"continuation/{document['id']}"
+            start, _ = judge.framer.prompt(judge.framer.codec.decode(ids[: config.prompt_tokens]), config.new_tokens)
+            prompts.append(Prompt(tuple(start), derive_seed(judge.config.seed, name)))
+            chosen.append((document, ids))
+    texts = judge.generator.generate(prompts, config.new_tokens, config.temperature)
+    decode = judge.framer.codec.decode
+    return [
+        Continuation(
+            source=document["source"],
+            document_id=document["document_id"],
+            prompt=decode(ids[: config.prompt_tokens]),
+            text=text.text,
+            reference=decode(ids[config.prompt_tokens : config.prompt_tokens + config.new_tokens]),
+            tokens=len(text.ids),
+            finish=text.finish.value,
+        )
+        for (document, ids), text in zip(chosen, texts, strict=True)
+    ]
+
+
+def in_turn(documents: Sequence[Item]) -> Iterator[Item]:
+    """The first document of each source, then the second of each, and so on; sources by name."""
+    by_source: dict[str, list[Item]] = {}
+    for document in documents:
+        by_source.setdefault(document["source"], []).append(document)
+    for rank in range(max(map(len, by_source.values()), default=0)):
+        for source in sorted(by_source):
+            if rank < len(by_source[source]):
+                yield by_source[source][rank]
+
+
+def run_tasks(judge: Judge, items: Sequence[Item], documents: Sequence[Item]) -> TaskRun:
+    """The pipeline's own two tasks, then those that the configuration names."""
+    config = judge.config
+    folder = current_run().scratch / "tasks"
+    folder.mkdir()
+    own = []
+    if write_choice_task(folder, items):
+        own.append(CHOICE)
+    if write_rolling_task(folder, documents):
+        own.append(ROLLING)
+    for name in sorted({CHOICE, ROLLING} - set(own)):
+        logger.warning("the evaluation set has nothing for %s: the task is left out", name)
+    done = TaskRun()
+    with timed("importing lm-eval"):
+        from marin.evaluation.harness import TaskFolders
+    further = TaskFolders(config.task_folders) if config.tasks else None
+    if further is not None:
+        further.check(config.tasks)
+    for name in own:
+        _run_task(judge, TaskFolders([folder]), name, None, done)
+    if further is not None:
+        for name in config.tasks:
+            _run_task(judge, further, name, config.task_limit, done)
+    return done
+
+
+def _run_task(judge: Judge, folders: Any, name: str, limit: int | None, done: TaskRun) -> None:
+    from marin.evaluation.adapter import TrainedModel
+
+    run = current_run()
+
+    def store(kind: str, records: Sequence[Mapping[str, Any]]) -> None:
+        file = f"{SAMPLES}/{name}/{kind}.jsonl"
+        run.write_bytes(file, strict_json_lines(records))
+        done.samples.append(file)
+
+    model = TrainedModel(judge.framer, judge.scorer, judge.generator, seed=judge.config.seed, sink=store)
+    results = folders.run(model, name, limit=limit, bootstrap_iterations=judge.config.bootstrap_iterations)
+    store("documents", list(document_records(results)))
+    done.results += task_results(results)
+    done.configurations |= plain(configurations(results))
+    done.counts.append(model.counts)
+
+
+def _flow(unit: str, read: int, limit: int | None) -> Flow:
+    kept = read if limit is None else min(read, limit)
+    return Flow(unit=unit, read=read, kept=kept, dropped={"beyond_limit": read - kept} if read > kept else {})
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Log how long a part of the evaluation took."""
+    start = time.monotonic()
+    yield
+    logger.info("%s: %.1f s", what, time.monotonic() - start)
