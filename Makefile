@@ -60,7 +60,7 @@ $(BIN)/python:
 
 # The local part of a version (torch's +cpu) is cut off, so that the file fits every index.
 constraints: $(BIN)/python
-	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/python -m pip install -qq uv
 	@set --; for place in $$PIP_FIND_LINKS; do set -- "$$@" --find-links "$$place"; done; \
 	$(BIN)/uv pip compile "$$@" --quiet --upgrade --no-header --no-annotate --extra test --extra dev \
 		--python-version 3.11 pyproject.toml | sed -n 's/^\([A-Za-z0-9._-]*==[^+ ;]*\).*/\1/p' >constraints.new

@@ -12,7 +12,7 @@ target=$2
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
 with_uv() {
-    "$python" -m pip install --quiet uv || return 1
+    "$python" -m pip install -qq uv || return 1
     set --
     for place in ${PIP_FIND_LINKS:-}; do
         set -- "$@" --find-links "$place"

@@ -1,0 +1,1 @@
+"""Cluster definitions rendered from execution's Fleet, the image, and the launcher."""
