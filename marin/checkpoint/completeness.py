@@ -88,7 +88,8 @@ class Survey:
 def survey(state: StateFolder) -> Survey:
     """Lists the state once, reads the finish marks, and sorts complete from incomplete checkpoints.
 
-    Newest is the highest step; of one step, the one of the highest epoch. Reads no tensor: digests are checked by whoever restores.
+    Newest is the highest step; of one step, the one of the highest epoch. Reads no tensor: digests are checked by
+    whoever restores.
     """
     folders: dict[tuple[int, str], dict[str, FoundFile]] = {}
     for file in state.find(f"{ROOT}/*"):

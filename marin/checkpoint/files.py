@@ -1,7 +1,8 @@
 """torch.distributed.checkpoint on a store: its file format, with our writers and readers under it.
 
-The format is that of torch's own FileSystemWriter, so torch's tools open a checkpoint folder. The file system below it writes
-through the store's checksummed writers: size and sha256 are known as a file is closed, and nothing is renamed or written twice.
+The format is that of torch's own FileSystemWriter, so torch's tools open a checkpoint folder. The file system below
+it writes through the store's checksummed writers: size and sha256 are known as a file is closed, and nothing is
+renamed or written twice.
 """
 
 from __future__ import annotations

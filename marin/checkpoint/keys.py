@@ -28,7 +28,8 @@ def check_keys(
 ) -> tuple[str, ...]:
     """The names to load: all of them, or KeyMismatch with every missing, unexpected and mismatched name.
 
-    Names that match a pattern of `allow` (fnmatch) may be missing on either side; a shape or dtype must agree all the same.
+    Names that match a pattern of `allow` (fnmatch) may be missing on either side; a shape or dtype must agree all the
+    same.
     """
     missing = sorted(name for name in wanted.keys() - stored.keys() if not _allowed(name, allow))
     unexpected = sorted(name for name in stored.keys() - wanted.keys() if not _allowed(name, allow))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def load_model(checkpoint: Checkpoint, device: str = "cpu") -> Transformer:
     """The model of a checkpoint with its weights and router biases, in evaluation mode, without torch.distributed.
 
-    Floating-point precision is that of the stored weights. Raises CheckpointError when the stored model is another one or a tensor is
-    missing, unexpected or of another shape.
+    Floating-point precision is that of the stored weights. Raises CheckpointError when the stored model is another
+    one or a tensor is missing, unexpected or of another shape.
     """
     import torch
 

@@ -14,7 +14,9 @@ from marin.checkpoint.errors import CheckpointError, IdentityMismatch
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSegment:
-    """A closed piece of the metrics log: the lines of steps `first`..`last`, both included, and where they lie in the store."""
+    """A closed piece of the metrics log: the lines of steps `first`..`last`, both included, and where they lie in the
+    store.
+    """
 
     first: int
     last: int
@@ -26,8 +28,8 @@ class MetricsSegment:
 class Progress:
     """Where a run stands after `step` steps.
 
-    The schedule is a function of `step`, and the data position is `next_sequence` alone: the global number of the first sequence that
-    no step has read. Neither depends on the number of ranks.
+    The schedule is a function of `step`, and the data position is `next_sequence` alone: the global number of the
+    first sequence that no step has read. Neither depends on the number of ranks.
     """
 
     step: int
@@ -87,7 +89,8 @@ def check_identity(stored: Mapping[str, Any], own: Mapping[str, Any], where: str
     if lines:
         listed = "\n  ".join(lines)
         raise IdentityMismatch(
-            f"the {where} belongs to another run:\n  {listed}\nStart under another step identity, or remove the checkpoint."
+            f"the {where} belongs to another run:\n  {listed}\n"
+            "Start under another step identity, or remove the checkpoint."
         )
 
 

@@ -1,8 +1,9 @@
 """Saving and restoring on any number of ranks.
 
-A save writes one file of tensors a rank, the index, the progress, and last, after the lease was checked, the finish mark. A restore
-takes the newest checkpoint whose files are all there with the listed size and digest, says why it skipped newer ones, and compares
-every name, shape and dtype before it touches a tensor. All ranks take the same decision or raise the same error.
+A save writes one file of tensors a rank, the index, the progress, and last, after the lease was checked, the finish
+mark. A restore takes the newest checkpoint whose files are all there with the listed size and digest, says why it
+skipped newer ones, and compares every name, shape and dtype before it touches a tensor. All ranks take the same
+decision or raise the same error.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes that save and restore together. `group` must take objects on the CPU (gloo); None is one process alone."""
+    """The processes that save and restore together. `group` must take objects on the CPU (gloo); None is one process
+    alone.
+    """
 
     rank: int
     world_size: int
@@ -127,8 +130,8 @@ class CheckpointStore:
     def save(self, tensors: Mapping[str, Tensor], progress: Progress) -> FoundCheckpoint:
         """Writes a complete checkpoint after `progress.step` steps and returns where its files lie.
 
-        Refuses tensors that are not finite. What an earlier, interrupted save of the same step left in the own epoch is removed first;
-        afterwards the own epoch's older checkpoints beyond `keep_last` go.
+        Refuses tensors that are not finite. What an earlier, interrupted save of the same step left in the own epoch
+        is removed first; afterwards the own epoch's older checkpoints beyond `keep_last` go.
         """
         folder = folder_of(progress.step)
         bad = [name for name in self.ranks.gather(first_non_finite(tensors)) if name is not None]
@@ -210,8 +213,8 @@ def load_tensors(
 ) -> None:
     """Fills `tensors` in place from the checkpoint whose files `read` opens.
 
-    Only stored names that start with `prefix` are considered; among them the comparison is strict (`check_keys`). On one process
-    without `group`, otherwise by all ranks of it together.
+    Only stored names that start with `prefix` are considered; among them the comparison is strict (`check_keys`). On
+    one process without `group`, otherwise by all ranks of it together.
     """
     started = time.monotonic()
     stored = {name: form for name, form in stored_forms(read).items() if name.startswith(prefix)}

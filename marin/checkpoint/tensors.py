@@ -1,8 +1,8 @@
 """Which tensors a checkpoint holds, under which names.
 
-Every tensor has one flat name: `model.<parameter or buffer>` and `optimizer.<parameter>.<state>`. The optimizer's state is keyed by
-parameter name and not by position, so that neither the number of ranks nor the order of groups matters. Hyperparameters are no state:
-they come from the config and the schedule.
+Every tensor has one flat name: `model.<parameter or buffer>` and `optimizer.<parameter>.<state>`. The optimizer's
+state is keyed by parameter name and not by position, so that neither the number of ranks nor the order of groups
+matters. Hyperparameters are no state: they come from the config and the schedule.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ OPTIMIZER = "optimizer."
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by checkpoint name; sharded ones stay sharded, and all share the model's memory."""
+    """Parameters and persistent buffers by checkpoint name; sharded ones stay sharded, and all share the model's
+    memory.
+    """
     return {MODEL + name: tensor for name, tensor in model.state_dict().items()}
 
 
@@ -49,7 +51,8 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tenso
 
 
 def create_optimizer_state(optimizer: Optimizer) -> None:
-    """Makes the optimizer allocate the state that it otherwise makes in its first step, so that a restore has where to go.
+    """Makes the optimizer allocate the state that it otherwise makes in its first step, so that a restore has where
+    to go.
 
     It takes one step on zero gradients: weights and state are unspecified afterwards, and the caller overwrites both.
     """

@@ -1,0 +1,126 @@
+"""Everything that decides a training run, validated. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from marin.execution import runtime
+from marin.model.config import ComputeConfig
+from marin.optim.config import FINAL_SHARE, WARMUP_SHARE, OptimizerConfig, Schedule
+from marin.parallel.config import ParallelPlan, Precision
+
+
+@dataclass(frozen=True)
+class ValidationGrid:
+    """When the held-out loss is measured, and on how much."""
+
+    percents: tuple[float, ...] = (25.0, 50.0, 75.0)
+    """Percents of the run, so that curves of different lengths can be laid over each other; the end is always
+    measured.
+    """
+    sequences: int = 128
+    """At most this many sequences of each held-out source, its first ones."""
+
+    def __post_init__(self) -> None:
+        for percent in self.percents:
+            if not 0 <= percent <= 100:
+                raise ValueError(f"validation.percents has {percent}; give percents of the run, from 0 to 100")
+        if self.sequences < 1:
+            raise ValueError(f"validation.sequences is {self.sequences}; give at least 1 sequence of each source")
+
+    def steps(self, total: int) -> frozenset[int]:
+        """The steps (counted from 1) after which the held-out loss is measured; 0 is before the first step."""
+        return frozenset({round(total * percent / 100) for percent in self.percents} | {total})
+
+
+@dataclass(frozen=True)
+class CheckpointPolicy:
+    """How often the state is saved while the run goes on. The last step is always saved."""
+
+    every_steps: int = 100
+    keep_last: int = 2
+    """Complete checkpoints of this run that stay; older ones are removed."""
+    verify_digests: bool = True
+    """Read every file once before a restore and compare its sha256."""
+
+    def __post_init__(self) -> None:
+        if self.every_steps < 1:
+            raise ValueError(f"checkpoints.every_steps is {self.every_steps}; give at least 1")
+        if self.keep_last < 1:
+            raise ValueError(f"checkpoints.keep_last is {self.keep_last}; at least 1 checkpoint must stay")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """One training run. Sequence length, z-loss weight and vocabulary are the model's."""
+
+    steps: int
+    batch_sequences: int
+    """Sequences of the global batch, over all ranks and micro-batches."""
+    optimizer: OptimizerConfig
+    warmup_share: float = WARMUP_SHARE
+    """Share of the steps in which the learning rate rises to its peak."""
+    final_share: float = FINAL_SHARE
+    """Share of the peak rate that is left at the end."""
+    gradient_clip: float | None = None
+    """Largest global gradient norm, None for the recipe's: no clipping."""
+    seed: int = 0
+    precision: Precision = Precision.AUTO
+    validation: ValidationGrid = field(default_factory=ValidationGrid)
+    skips_in_a_row: int = 5
+    """The run ends with an error after this many consecutive steps with a non-finite loss or gradient."""
+    micro_batch_sequences: int | None = runtime(None)
+    """Sequences that a rank takes through the model at once, None for its whole part of the batch."""
+    parallel: ParallelPlan = runtime(ParallelPlan())
+    compute: ComputeConfig = runtime(ComputeConfig())
+    checkpoints: CheckpointPolicy = runtime(CheckpointPolicy())
+    log_every: int = runtime(10)
+    """Steps between two lines of the log; metrics have one line a step whatever this is."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_sequences", "skips_in_a_row", "log_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; give at least 1")
+        if self.micro_batch_sequences is not None and self.micro_batch_sequences < 1:
+            raise ValueError(
+                f"micro_batch_sequences is {self.micro_batch_sequences}; give at least 1, or null for all at once"
+            )
+        if not 0 <= self.warmup_share < 1:
+            raise ValueError(
+                f"warmup_share is {self.warmup_share}; give a share of the steps, from 0 up to, but below, 1"
+            )
+        if not 0 <= self.final_share <= 1:
+            raise ValueError(f"final_share is {self.final_share}; give a share of the peak rate, from 0 to 1")
+        if self.gradient_clip is not None and self.gradient_clip <= 0:
+            raise ValueError(f"gradient_clip is {self.gradient_clip}; give a positive norm, or null for no clipping")
+
+    @property
+    def schedule(self) -> Schedule:
+        """The learning-rate curve: linear warm-up, then linear decay to `final_share`."""
+        warmup = 0
+        if self.warmup_share > 0:
+            warmup = min(max(1, round(self.warmup_share * self.steps)), max(0, self.steps - 1))
+        return Schedule(self.steps, warmup, self.steps - warmup, self.final_share)
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of the whole run."""
+        return self.steps * self.batch_sequences
+
+    def rank_sequences(self, world_size: int) -> int:
+        """Sequences of the global batch that one of `world_size` ranks reads; raises ValueError when they do not
+        divide.
+        """
+        if self.batch_sequences % world_size:
+            fitting = [n for n in range(1, world_size + 1) if self.batch_sequences % n == 0]
+            raise ValueError(
+                f"batch_sequences is {self.batch_sequences} on {world_size} ranks: every rank reads an equal part of "
+                f"the global batch; use a multiple of {world_size}, or {' or '.join(map(str, fitting))} ranks"
+            )
+        return self.batch_sequences // world_size
+
+    def micro_batches(self, world_size: int) -> tuple[tuple[int, int], ...]:
+        """The (start, count) of each micro-batch inside a rank's part of the batch; the last may be smaller."""
+        part = self.rank_sequences(world_size)
+        size = min(self.micro_batch_sequences or part, part)
+        return tuple((start, min(size, part - start)) for start in range(0, part, size))

@@ -1,0 +1,86 @@
+"""The metrics log: one JSON line a step, durable in segments, without gaps or doubles across restarts.
+
+A segment is closed before each checkpoint, and the checkpoint lists exactly the segments that hold the lines of the
+steps before it. So lines after the restored step belong to no one, whichever attempt left them, and a listing is
+never the truth.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from marin.checkpoint.errors import CheckpointError
+from marin.checkpoint.progress import MetricsSegment
+from marin.checkpoint.state_folder import ObjectStore, StateFolder
+
+FOLDER = "metrics"
+
+
+class MetricsLog:
+    """Lines of the current segment in memory, closed ones in the resumable state. Only rank 0 has one."""
+
+    def __init__(self, state: StateFolder, segments: Iterable[MetricsSegment] = ()) -> None:
+        self._state = state
+        self._segments = list(segments)
+        self._lines: list[str] = []
+
+    @property
+    def next_step(self) -> int:
+        """The step whose line comes next."""
+        return (self._segments[-1].last if self._segments else 0) + len(self._lines) + 1
+
+    def append(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Adds the line of `step`; steps come in order, each once. A figure that is not finite is written as null."""
+        if step != self.next_step:
+            raise ValueError(f"metrics of step {step} come after those of step {self.next_step - 1}")
+        line = {"step": step, **{name: _finite(value) for name, value in figures.items()}}
+        self._lines.append(json.dumps(line, allow_nan=False))
+
+    def close_segment(self) -> tuple[MetricsSegment, ...]:
+        """Makes all lines so far durable and returns every segment of the run, oldest first."""
+        if self._lines:
+            last = self.next_step - 1
+            first = last - len(self._lines) + 1
+            name = f"{FOLDER}/{first:08d}-{last:08d}-{uuid.uuid4().hex[:6]}.jsonl"
+            data = ("\n".join(self._lines) + "\n").encode()
+            self._state.create(name, data)
+            self._segments.append(MetricsSegment(first=first, last=last, key=self._state.key(name), size=len(data)))
+            self._lines = []
+        return tuple(self._segments)
+
+
+def read_segments(store: ObjectStore, segments: Iterable[MetricsSegment]) -> Iterator[dict[str, Any]]:
+    """Every line of the segments in order; raises CheckpointError when a segment is damaged or a step is missing or
+    doubled.
+    """
+    expected = 1
+    for segment in segments:
+        data = store.read(segment.key)
+        if len(data) != segment.size:
+            raise CheckpointError(
+                f"the metrics segment {segment.key} has {len(data)} bytes, its checkpoint says {segment.size}: "
+                "it was damaged"
+            )
+        for text in data.decode().splitlines():
+            line: dict[str, Any] = json.loads(text)
+            if line["step"] != expected:
+                raise CheckpointError(
+                    f"the metrics segment {segment.key} has step {line['step']} where {expected} comes next"
+                )
+            yield line
+            expected += 1
+
+
+def _finite(value: Any) -> Any:
+    """The value with every float that is not finite replaced by None, which strict JSON readers take."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,81 @@
+"""From what the ranks left in the resumable state to the files of the published checkpoint. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from marin.checkpoint.artifacts import Checkpoint
+from marin.checkpoint.layout import PUBLISHED
+from marin.checkpoint.progress import MetricsSegment
+from marin.checkpoint.state_folder import ByteSink, StateFolder
+from marin.training.job import PublishedFile, TrainingJob, TrainingOutcome
+from marin.training.metrics import read_segments
+from marin.training.tensorboard import write_events
+
+METRICS = "metrics.jsonl"
+VALIDATION = "validation.json"
+EVENTS = "tensorboard/events.out.tfevents.0000000000.marin"
+
+
+class Publisher(Protocol):
+    """What of the run around the step is needed here."""
+
+    @property
+    def state(self) -> StateFolder: ...
+
+    def write(self, name: str) -> AbstractContextManager[ByteSink]: ...
+
+    def write_json(self, name: str, value: Any) -> None: ...
+
+    def publish(self, name: str, key: str, *, sha256: str | None = None) -> None: ...
+
+
+def decode_outcome(result: Mapping[str, Any]) -> TrainingOutcome:
+    """A rank's outcome, back from the JSON form that it travelled in."""
+    fields = dict(result)
+    fields["checkpoint"] = tuple(PublishedFile(**file) for file in fields["checkpoint"])
+    fields["metrics"] = tuple(MetricsSegment(**segment) for segment in fields["metrics"])
+    fields["validations"] = tuple(fields["validations"])
+    return TrainingOutcome(**fields)
+
+
+def publish(run: Publisher, job: TrainingJob, outcome: TrainingOutcome) -> Checkpoint:
+    """Writes the outputs and returns the artifact."""
+    for file in outcome.checkpoint:
+        run.publish(f"{PUBLISHED}/{file.name}", file.key, sha256=file.sha256)
+    losses: list[float] = []
+    with run.write(METRICS) as sink:
+        for line in read_segments(run.state.store, outcome.metrics):
+            sink.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+            if line["loss"] is not None:
+                losses.append(line["loss"])
+    with run.write(EVENTS) as sink:
+        write_events(sink, read_segments(run.state.store, outcome.metrics), outcome.validations)
+    final = outcome.validations[-1]
+    tokens = {source: int(count) for source, count in final["source_tokens"].items()}
+    run.write_json(
+        VALIDATION,
+        {"validations": list(outcome.validations), "unigram_losses": outcome.unigram_losses, "unit": "nats per token"},
+    )
+    last = losses[-max(1, len(losses) // 10) :]
+    return Checkpoint(
+        model=job.model,
+        step=outcome.step,
+        tokens=outcome.tokens,
+        skipped_steps=outcome.skipped_steps,
+        training_loss=sum(last) / len(last),
+        validation_loss=final["loss"],
+        unigram_loss=weighted_mean(outcome.unigram_losses, tokens),
+        validation_losses=dict(final["losses"]),
+        unigram_losses=dict(outcome.unigram_losses),
+        validation_tokens=tokens,
+    )
+
+
+def weighted_mean(values: Mapping[str, float], weights: Mapping[str, int]) -> float:
+    """Mean of the values by their weights, so that the mean over sources is that over all their tokens."""
+    total = sum(weights[name] for name in values)
+    return sum(value * weights[name] for name, value in values.items()) / total

@@ -1,0 +1,1 @@
+"""Tests: one folder a room, `cases` for problems from the field. A package, so that spawned processes import from it."""
