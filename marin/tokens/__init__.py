@@ -1,0 +1,1 @@
+"""From clean documents to exact batches: tokenizer, token shards, mixture."""

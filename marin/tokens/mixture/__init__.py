@@ -1,0 +1,1 @@
+"""Weights of cells over phases, the order of sequences, and the loader."""

@@ -1,0 +1,133 @@
+"""Which component each slot of an endless sequence belongs to, with exact shares everywhere and no memory.
+
+The slots [0, 2**40) are halved again and again. At each cut, every component has used a whole number of slots; the
+number at the middle of an interval is its exact share of the slots so far, rounded down or up, the remainders deciding
+which go up, and never outside of what the two ends allow. So at every slot every component is within one of its exact
+share (the quota condition of apportionment), any window is within two, and a slot is found by 40 halvings without
+looking at the slots before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+ROOT_BITS = 40
+BLOCK_BITS = 11
+BLOCK = 1 << BLOCK_BITS
+SLOTS = 1 << ROOT_BITS
+
+
+@dataclass
+class _Cut:
+    """Intervals of equal length, each with the components that have slots in it.
+
+    One row is one component in one interval, ordered by (interval, component).
+    ``used`` is what the component has used before the interval, ``room`` its slots within.
+    """
+
+    length: int
+    start: int
+    intervals: int
+    interval: Ints
+    component: Ints
+    used: Ints
+    room: Ints
+
+
+class Apportionment:
+    """Slots for components in proportion to their shares.
+
+    Args:
+        shares: float64, finite, not negative, summing to 1. Components of share 0 get no slot.
+    """
+
+    def __init__(self, shares: npt.ArrayLike) -> None:
+        given = np.asarray(shares, dtype=np.float64)
+        if (
+            given.ndim != 1
+            or not given.size
+            or not np.isfinite(given).all()
+            or (given < 0).any()
+            or not given.sum() > 0
+        ):
+            raise ValueError(f"shares must be finite, not negative and not all zero, got {given.tolist()}")
+        self.shares: Floats = given / given.sum()
+
+    def counts(self, slots: int) -> Ints:
+        """Slots of each component among the first ``slots``: within one of the exact share."""
+        block, rest = divmod(slots, BLOCK)
+        components, used = self.block(block)
+        return used + np.bincount(components[:rest], minlength=len(self.shares))
+
+    def block(self, index: int) -> tuple[npt.NDArray[np.int16], Ints]:
+        """Components of the slots ``[index * BLOCK, (index + 1) * BLOCK)``, and what each has used before them."""
+        first = index * BLOCK
+        if not 0 <= first < SLOTS:
+            raise IndexError(f"slot {first} is beyond the {SLOTS} slots that are apportioned")
+        cut = self._root()
+        used: Ints = np.zeros(len(self.shares), dtype=np.int64)
+        while cut.length > BLOCK:
+            middle = self._middle(cut)
+            half = cut.length // 2
+            if first < cut.start + half:
+                cut = _kept(half, cut.start, cut, cut.used, middle)
+            else:
+                used[cut.component] = cut.used + middle
+                cut = _kept(half, cut.start + half, cut, cut.used + middle, cut.room - middle)
+        used[cut.component] = cut.used
+        while cut.length > 1:
+            cut = _split(cut, self._middle(cut))
+        return cut.component.astype(np.int16), used
+
+    def _root(self) -> _Cut:
+        exact = self.shares * SLOTS
+        room = np.floor(exact).astype(np.int64)
+        missing = SLOTS - int(room.sum())
+        order = np.argsort(room - exact, kind="stable")
+        room[order[: abs(missing)]] += np.sign(missing)
+        component = np.arange(len(room), dtype=np.int64)
+        start = _Cut(SLOTS, 0, 1, np.zeros_like(room), component, np.zeros_like(room), room)
+        return _kept(SLOTS, 0, start, start.used, room)
+
+    def _middle(self, cut: _Cut) -> Ints:
+        """Slots of each row in the first half of its interval."""
+        half = cut.length // 2
+        exact = self.shares[cut.component] * (cut.start + cut.length * cut.interval + half) - cut.used
+        taken = np.clip(np.floor(exact).astype(np.int64), 0, cut.room)
+        while True:
+            missing = half - np.bincount(cut.interval, weights=taken, minlength=cut.intervals).astype(np.int64)
+            if not missing.any():
+                return taken
+            direction = np.sign(missing)[cut.interval]
+            movable = np.where(direction > 0, taken < cut.room, (direction < 0) & (taken > 0))
+            rows = np.flatnonzero(movable)
+            urgency = (exact[rows] - taken[rows]) * direction[rows]
+            rows = rows[np.lexsort((-urgency, cut.interval[rows]))]
+            owner = cut.interval[rows]
+            sizes = np.bincount(owner, minlength=cut.intervals)
+            rank = np.arange(rows.size) - (np.cumsum(sizes) - sizes)[owner]
+            rows = rows[rank < np.abs(missing)[owner]]
+            taken[rows] += direction[rows]
+
+
+def _kept(length: int, start: int, cut: _Cut, used: Ints, room: Ints) -> _Cut:
+    """One half of a lone interval, without the components that have no slot in it."""
+    rows = np.flatnonzero(room > 0)
+    return _Cut(length, start, 1, cut.interval[rows], cut.component[rows], used[rows], room[rows])
+
+
+def _split(cut: _Cut, middle: Ints) -> _Cut:
+    """Both halves of every interval."""
+    interval = np.concatenate([2 * cut.interval, 2 * cut.interval + 1])
+    component = np.concatenate([cut.component, cut.component])
+    used = np.concatenate([cut.used, cut.used + middle])
+    room = np.concatenate([middle, cut.room - middle])
+    rows = np.flatnonzero(room > 0)
+    rows = rows[np.argsort(interval[rows], kind="stable")]
+    return _Cut(cut.length // 2, cut.start, 2 * cut.intervals, interval[rows], component[rows], used[rows], room[rows])

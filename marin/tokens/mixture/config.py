@@ -1,0 +1,133 @@
+"""Weights of cells over the phases of a run, as they are written down. Free of heavy imports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+SHARE_TOLERANCE = 1e-9
+SIMPLEX_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of the run with constant weights.
+
+    Attributes:
+        name: for people.
+        share: share of the run, above 0; the shares of all phases sum to 1.
+        basis: what ``weights`` are. ``"shares"``: the share of sequences of each cell, every cell named.
+            ``"tokens"``: factors on the number of tokens that each cell holds; a cell that is not named has factor 1.
+        weights: by cell.
+    """
+
+    name: str
+    share: float = 1.0
+    basis: Literal["shares", "tokens"] = "tokens"
+    weights: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.share) and 0 < self.share <= 1):
+            raise ValueError(
+                f"phase {self.name!r}: share is {self.share}; it is a share of the run, above 0 and at most 1"
+            )
+        if self.basis not in ("shares", "tokens"):
+            raise ValueError(f"phase {self.name!r}: basis is {self.basis!r}; use 'shares' or 'tokens'")
+        for cell, weight in self.weights.items():
+            if isinstance(weight, (str, bool)) or not math.isfinite(weight) or weight < 0:
+                raise ValueError(
+                    f"phase {self.name!r}: the weight of {cell!r} is {weight!r}; weights are finite numbers, 0 or more"
+                )
+        if self.basis == "shares" and not sum(self.weights.values()) > 0:
+            cells = ", ".join(sorted(self.weights)) or "none named"
+            raise ValueError(f"phase {self.name!r}: no cell has a weight above 0 (cells: {cells}); give at least one")
+
+
+@dataclass(frozen=True)
+class MixtureConfig:
+    """A mixture of cells.
+
+    Attributes:
+        phases: in the order of the run.
+        budget_tokens: tokens over which epochs are counted for the cap, split over the phases by their shares. The
+            run itself may be longer or shorter.
+        max_epochs: no cell is seen more often than this over ``budget_tokens``. Factors on token counts are lowered
+            to keep it; listed shares that break it are refused.
+        exhausted: what a run does that needs more epochs of a cell than ``max_epochs`` (or 1): go on with another
+            epoch and report it, or refuse to start.
+        normalise: scale listed weights that do not sum to 1, and say so; otherwise they are refused.
+        tail: what happens to the last, partial sequence of a cell: padded and masked, or dropped and counted.
+    """
+
+    phases: tuple[Phase, ...] = (Phase("all"),)
+    budget_tokens: int | None = None
+    max_epochs: float | None = None
+    exhausted: Literal["repeat", "stop"] = "repeat"
+    normalise: bool = True
+    tail: Literal["pad", "drop"] = "pad"
+
+    def __post_init__(self) -> None:
+        if not self.phases:
+            raise ValueError("mixture.phases is empty; a run has at least one phase")
+        names = [phase.name for phase in self.phases]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"mixture.phases has two phases called {name!r}; names must differ")
+        total = math.fsum(phase.share for phase in self.phases)
+        if abs(total - 1) > SHARE_TOLERANCE:
+            shares = ", ".join(f"{phase.name} {phase.share}" for phase in self.phases)
+            raise ValueError(f"the shares of mixture.phases sum to {total}, not 1 ({shares})")
+        if self.budget_tokens is not None and self.budget_tokens < 1:
+            raise ValueError(f"mixture.budget_tokens is {self.budget_tokens}; it must be at least 1, or null")
+        if self.max_epochs is not None:
+            if not (math.isfinite(self.max_epochs) and self.max_epochs > 0):
+                raise ValueError(f"mixture.max_epochs is {self.max_epochs}; it must be above 0, or null for no cap")
+            if self.budget_tokens is None:
+                raise ValueError(
+                    "mixture.max_epochs needs mixture.budget_tokens: the tokens over which epochs are counted"
+                )
+        for name, value, allowed in (
+            ("exhausted", self.exhausted, ("repeat", "stop")),
+            ("tail", self.tail, ("pad", "drop")),
+        ):
+            if value not in allowed:
+                raise ValueError(f"mixture.{name} is {value!r}; use {allowed[0]!r} or {allowed[1]!r}")
+        self._check_listed()
+
+    def _check_listed(self) -> None:
+        listed = [phase for phase in self.phases if phase.basis == "shares"]
+        for phase in listed:
+            for cell in sorted(set(listed[0].weights) ^ set(phase.weights)):
+                owner, other = (phase, listed[0]) if cell in phase.weights else (listed[0], phase)
+                raise ValueError(
+                    f"cell {cell!r} has a weight in phase {owner.name!r} and none in phase {other.name!r}; "
+                    "name it in both, with 0 where it is left out"
+                )
+            total = math.fsum(phase.weights.values())
+            if not self.normalise and abs(total - 1) > SIMPLEX_TOLERANCE:
+                raise ValueError(
+                    f"the weights of phase {phase.name!r} sum to {total}, not 1; correct them, or set mixture.normalise"
+                )
+
+    def check_cells(self, cells: Iterable[str]) -> None:
+        """Refuse weights for cells that are not there, and listed phases that leave a cell out.
+
+        An experiment calls this while its graph is built; the mixture step calls it again.
+
+        Raises:
+            ValueError: naming phase and cell.
+        """
+        known = sorted(cells)
+        if not known:
+            raise ValueError("a mixture needs at least one cell; none was given")
+        for phase in self.phases:
+            for cell in sorted(phase.weights):
+                if cell not in known:
+                    raise ValueError(f"phase {phase.name!r}: no such cell {cell!r}; cells are {', '.join(known)}")
+            for cell in known:
+                if phase.basis == "shares" and cell not in phase.weights:
+                    raise ValueError(
+                        f"phase {phase.name!r}: cell {cell!r} has no weight; write 0 where it is to be left out"
+                    )

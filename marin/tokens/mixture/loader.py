@@ -1,0 +1,110 @@
+"""The loader of a run: any batch of it, at any time, on any rank, without reading what comes before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from marin.execution import StepError
+from marin.tokens.mixture.artifacts import Mixture
+from marin.tokens.mixture.order import MixtureOrder, OrderPhase
+from marin.tokens.mixture.packing import Batch, TokenStream, pack, packed_batches, sequence_count
+
+__all__ = ["Batch", "MixtureLoader", "packed_batches"]
+
+
+class MixtureLoader:
+    """Sequences of a mixture in the order of a run.
+
+    Sequence k depends on (mixture, sequence length, seed, total_sequences, k) alone. Rank r of n takes, at step s of
+    global batch B, ``batch(s * B + r * B // n, B // n)``; the state of a run is the one integer s * B. Shards are
+    memory-mapped and opened when they are first read, so the loader pickles and starts at once.
+
+    Args:
+        mixture: a materialised mixture.
+        sequence_length: places of a sequence (S).
+        seed: seed of the order within each component.
+        total_sequences: sequences of the whole run; the phases are shares of it.
+
+    Raises:
+        StepError: a component holds no sequence, or the run needs more epochs than ``exhausted="stop"`` allows.
+    """
+
+    def __init__(self, mixture: Mixture, sequence_length: int, seed: int, total_sequences: int) -> None:
+        if sequence_length < 1:
+            raise ValueError(f"sequence_length is {sequence_length}; it must be at least 1")
+        self.mixture = mixture
+        self.sequence_length = sequence_length
+        self.total_sequences = total_sequences
+        self.seed = seed
+        self.names = tuple(sorted(mixture.components))
+        sizes = [sequence_count(mixture.components[name].tokens, sequence_length, mixture.tail) for name in self.names]
+        phases = [
+            OrderPhase(phase.share, tuple(phase.weights[name] for name in self.names)) for phase in mixture.phases
+        ]
+        try:
+            self.order = MixtureOrder(self.names, sizes, phases, total_sequences, seed)
+        except ValueError as error:
+            raise StepError(str(error)) from error
+        self._streams = [TokenStream.of(mixture.components[name]) for name in self.names]
+        if mixture.exhausted == "stop":
+            self._refuse_exhaustion(mixture.max_epochs or 1.0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MixtureLoader, (self.mixture, self.sequence_length, self.seed, self.total_sequences)
+
+    def batch(self, first: int, count: int) -> Batch:
+        """Sequences ``first`` to ``first + count - 1`` of the run.
+
+        Raises:
+            IndexError: they are not all within the run.
+        """
+        refs = self.order.lookup(first, count)
+        reads = [
+            (self._streams[component], sequence)
+            for component, sequence in zip(refs.components.tolist(), refs.sequences.tolist(), strict=True)
+        ]
+        return pack(reads, self.sequence_length, self.mixture.pad_id, components=refs.components, epochs=refs.epochs)
+
+    def epochs(self, place: int | None = None) -> dict[str, float]:
+        """How often each component has been seen after ``place`` sequences (default: the whole run)."""
+        counts = self.order.counts(self.total_sequences if place is None else place)
+        return {name: float(c / size) for name, c, size in zip(self.names, counts, self.order.sizes, strict=True)}
+
+    def report(self) -> dict[str, Any]:
+        """Realised against asked shares by phase, sequences and epochs by component, over the whole run."""
+        bounds = (0, *self.order.ends)
+        counts = [self.order.counts(bound) for bound in bounds]
+        epochs = self.epochs()
+        return {
+            "sequence_length": self.sequence_length,
+            "total_sequences": self.total_sequences,
+            "phases": [
+                {"name": phase.name, "first": begin, "end": end}
+                for phase, begin, end in zip(self.mixture.phases, bounds, bounds[1:], strict=False)
+            ],
+            "components": [
+                {
+                    "name": name,
+                    "sequences": int(self.order.sizes[index]),
+                    "drawn": int(counts[-1][index]),
+                    "epochs": epochs[name],
+                    "asked": [phase.weights[name] for phase in self.mixture.phases],
+                    "realised": [
+                        float(np.divide(after[index] - before[index], max(1, end - begin)))
+                        for before, after, begin, end in zip(counts, counts[1:], bounds, bounds[1:], strict=False)
+                    ],
+                }
+                for index, name in enumerate(self.names)
+            ],
+        }
+
+    def _refuse_exhaustion(self, limit: float) -> None:
+        over = {name: epochs for name, epochs in self.epochs().items() if epochs > limit}
+        if over:
+            told = ", ".join(f"{name} {epochs:.2f}" for name, epochs in sorted(over.items()))
+            raise StepError(
+                f"the run needs more than {limit:g} epochs of these components: {told}; shorten the run, lower their "
+                "weights, or set mixture.exhausted to 'repeat'"
+            )

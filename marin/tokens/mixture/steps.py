@@ -1,0 +1,108 @@
+"""The step that makes a mixture of token shards."""
+
+from __future__ import annotations
+
+import logging
+
+from marin.execution import Flow, StepError, current_run, step
+from marin.tokens.mixture.artifacts import Mixture, MixturePhase
+from marin.tokens.mixture.config import MixtureConfig
+from marin.tokens.shards.artifacts import TokenShards
+
+logger = logging.getLogger(__name__)
+
+
+@step("tokens/mixture", version="1")
+def build_mixture(cells: dict[str, TokenShards], config: MixtureConfig = MixtureConfig()) -> Mixture:
+    """Check the cells, resolve their weights over the phases, and report them.
+
+    Raises:
+        StepError: cells are missing, empty, damaged or made with different tokenizers (each is listed), or the
+            weights do not fit them.
+    """
+    from marin.tokens.mixture.cells import CellTable
+    from marin.tokens.mixture.report import build_report, render_html
+    from marin.tokens.mixture.weights import epochs_over, resolve_weights
+
+    run = current_run()
+    try:
+        config.check_cells(cells)
+    except ValueError as error:
+        raise StepError(f"the mixture's weights do not fit its cells: {error}") from error
+    refuse_faulty(cells)
+    tokens = {name: shards.tokens for name, shards in sorted(cells.items())}
+    try:
+        resolved = resolve_weights(config, tokens)
+    except ValueError as error:
+        raise StepError(f"the mixture cannot be made: {error}") from error
+    for note in resolved.notes:
+        logger.warning("%s", note)
+    phases = tuple(
+        MixturePhase(phase.name, phase.share, weights)
+        for phase, weights in zip(config.phases, resolved.phases, strict=True)
+    )
+    first = next(iter(cells.values()))
+    report = build_report(
+        phases,
+        tokens,
+        {name: shards.documents for name, shards in cells.items()},
+        epochs=epochs_over(config, resolved.phases, tokens),
+        budget_tokens=config.budget_tokens,
+        max_epochs=config.max_epochs,
+        capped=resolved.capped,
+        notes=resolved.notes,
+    )
+    run.write_json("report.json", report)
+    run.write_bytes("report.html", render_html(report).encode("utf-8"))
+    budget = config.budget_tokens or sum(tokens.values())
+    table = CellTable(
+        tokenizer=first.tokenizer_sha256,
+        available_tokens=tokens,
+        phase_budgets=tuple(max(1, round(budget * phase.share)) for phase in phases),
+        phase_weights=resolved.phases,
+    )
+    run.write_bytes("cells.json", table.to_json().encode("utf-8"))
+    total = sum(tokens.values())
+    run.account(Flow(unit="tokens", read=total, kept=total, dropped={}))
+    return Mixture(
+        components=dict(sorted(cells.items())),
+        phases=phases,
+        tokens=total,
+        vocab_size=first.vocab_size,
+        pad_id=first.pad_id,
+        max_epochs=config.max_epochs,
+        budget_tokens=config.budget_tokens,
+        exhausted=config.exhausted,
+        tail=config.tail,
+    )
+
+
+def refuse_faulty(cells: dict[str, TokenShards]) -> None:
+    """Recount every cell from its files, and refuse those that are empty, unfinished or not alike.
+
+    Raises:
+        StepError: listing each faulty cell with its fault.
+    """
+    from marin.tokens.shards.reading import open_shard, token_counts
+
+    first_name, first = next(iter(sorted(cells.items())))
+    faults: list[str] = []
+    for name, shards in sorted(cells.items()):
+        try:
+            opened = [open_shard(shards, shard) for shard in shards.shards]
+            counted = int(token_counts(shards).sum())
+        except (StepError, OSError) as error:
+            faults.append(f"{name}: unfinished or damaged: {error}")
+            continue
+        found = (sum(item.tokens for item in opened), sum(item.documents for item in opened))
+        if found != (shards.tokens, shards.documents) or counted != shards.tokens:
+            faults.append(
+                f"{name}: its record says {shards.tokens} tokens of {shards.documents} documents, its files hold "
+                f"{found[0]} of {found[1]} and its counts {counted}"
+            )
+        elif not shards.tokens:
+            faults.append(f"{name}: no document matches {shards.selection}")
+        elif (shards.tokenizer_sha256, shards.vocab_size) != (first.tokenizer_sha256, first.vocab_size):
+            faults.append(f"{name}: made with another tokenizer than {first_name}")
+    if faults:
+        raise StepError("the mixture does not start with faulty cells:\n" + "\n".join(f"  {fault}" for fault in faults))

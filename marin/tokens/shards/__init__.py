@@ -1,0 +1,1 @@
+"""Documents as token ids in Megatron-compatible files."""

@@ -1,0 +1,149 @@
+"""Encoding one bundle of document shards into one token shard."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from marin.data.documents.artifacts import Documents, DocumentShard
+from marin.data.documents.io import iterate_batches
+from marin.execution import StepError, current_run
+from marin.tokens.shards.indexed import TokenWriter, dtype_for
+from marin.tokens.tokenizer.artifacts import Tokenizer
+from marin.tokens.tokenizer.codec import TextCodec, load_codec
+
+DOCUMENTS_SCHEMA = pa.schema(
+    [pa.field("id", pa.string(), nullable=False), pa.field("tokens", pa.int32(), nullable=False)]
+)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Work for one worker: document shards that become the token shard ``name``."""
+
+    name: str
+    clean: Documents
+    shards: tuple[DocumentShard, ...]
+    tokenizer: Tokenizer
+    batch_bytes: int
+
+
+@dataclass(frozen=True)
+class EncodedBundle:
+    """What came of a bundle. ``counts`` holds packed id counts (see :func:`unpack_counts`).
+
+    Every document read is written or among ``empty``; every token is in ``tokens``.
+    """
+
+    name: str
+    read: int
+    empty: int
+    documents: int
+    tokens: int
+    text_bytes: int
+    counts: str
+
+
+def bundle_shards(shards: Iterable[DocumentShard], shard_bytes: int) -> list[tuple[DocumentShard, ...]]:
+    """Document shards in groups of up to ``shard_bytes`` of text, in order; a larger shard is a group of its own."""
+    groups: list[tuple[DocumentShard, ...]] = []
+    group: list[DocumentShard] = []
+    size = 0
+    for shard in shards:
+        if group and size + shard.text_bytes > shard_bytes:
+            groups.append(tuple(group))
+            group, size = [], 0
+        group.append(shard)
+        size += shard.text_bytes
+    return [*groups, tuple(group)] if group else groups
+
+
+def encode_bundle(bundle: Bundle) -> EncodedBundle:
+    """Write the token shard of a bundle; runs in a worker.
+
+    Raises:
+        StepError: a document shard does not hold the rows that its record says.
+    """
+    run = current_run()
+    codec = load_codec(bundle.tokenizer)
+    vocab_size = bundle.tokenizer.vocab_size
+    read = empty = text_bytes = 0
+    with run.write(f"{bundle.name}.bin") as stream, run.write(f"{bundle.name}.documents.parquet") as provenance:
+        tokens = TokenWriter(stream, dtype_for(vocab_size), vocab_size)
+        rows = pq.ParquetWriter(provenance, DOCUMENTS_SCHEMA, compression="zstd")
+        with rows:
+            for shard in bundle.shards:
+                before = read
+                for ids, texts in read_batches(bundle.clean, shard, bundle.batch_bytes):
+                    read += len(texts)
+                    kept = [index for index, text in enumerate(texts) if text]
+                    empty += len(texts) - len(kept)
+                    flat, lengths = frame_documents(codec, [texts[index] for index in kept])
+                    tokens.add(flat, lengths)
+                    text_bytes += sum(len(texts[index].encode("utf-8", "replace")) for index in kept)
+                    rows.write_table(
+                        pa.table({"id": [ids[index] for index in kept], "tokens": lengths}, schema=DOCUMENTS_SCHEMA)
+                    )
+                if read - before != shard.rows:
+                    raise StepError(
+                        f"document shard {shard.name} holds {read - before} rows, its record says {shard.rows}; "
+                        "redo the step that made the documents"
+                    )
+    run.write_bytes(f"{bundle.name}.idx", tokens.index.to_bytes())
+    return EncodedBundle(
+        name=bundle.name,
+        read=read,
+        empty=empty,
+        documents=read - empty,
+        tokens=tokens.tokens,
+        text_bytes=text_bytes,
+        counts=pack_counts(tokens.counts),
+    )
+
+
+def read_batches(clean: Documents, shard: DocumentShard, batch_bytes: int) -> Iterator[tuple[list[str], list[str]]]:
+    """(ids, texts) of a shard in stored order, in batches of about ``batch_bytes`` characters."""
+    ids: list[str] = []
+    texts: list[str] = []
+    size = 0
+    for batch in iterate_batches(clean, shard, columns=("id", "text")):
+        for document_id, text in zip(batch["id"].to_pylist(), batch["text"].to_pylist(), strict=True):
+            ids.append(document_id)
+            texts.append(text)
+            size += len(text)
+            if size >= batch_bytes:
+                yield ids, texts
+                ids, texts, size = [], [], 0
+    if ids:
+        yield ids, texts
+
+
+def frame_documents(codec: TextCodec, texts: list[str]) -> tuple[list[int], list[int]]:
+    """Ids of documents with their edge tokens, back to back, and the length of each."""
+    before = [] if codec.bos_id is None else [codec.bos_id]
+    after = [] if codec.eos_id is None else [codec.eos_id]
+    flat: list[int] = []
+    lengths: list[int] = []
+    for ids in codec.encode_batch(texts):
+        flat += before
+        flat += ids
+        flat += after
+        lengths.append(len(before) + len(ids) + len(after))
+    return flat, lengths
+
+
+def pack_counts(counts: npt.NDArray[np.int64]) -> str:
+    """Counts by id as text that a record can hold."""
+    return base64.b64encode(zlib.compress(counts.astype("<i8").tobytes())).decode("ascii")
+
+
+def unpack_counts(packed: str) -> npt.NDArray[np.int64]:
+    """Counts by id from :func:`pack_counts`."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(packed)), dtype="<i8").astype(np.int64)

@@ -1,0 +1,43 @@
+"""Opening the shards of a materialised artifact."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from marin.execution import StepError
+from marin.tokens.shards.artifacts import COUNTS_FILE, TokenShard, TokenShards
+from marin.tokens.shards.indexed import CorruptIndex, IndexedTokens
+
+
+def open_shard(shards: TokenShards, shard: TokenShard) -> IndexedTokens:
+    """One shard, memory-mapped (downloaded first when the store is remote).
+
+    Raises:
+        StepError: the files are damaged or do not hold what the artifact says.
+    """
+    try:
+        indexed = IndexedTokens(shards.local(f"{shard.name}.bin"), shards.local(f"{shard.name}.idx"))
+    except CorruptIndex as error:
+        raise StepError(f"token shard {shard.name} of {shards.selection}: {error}") from error
+    if (indexed.tokens, indexed.documents) != (shard.tokens, shard.documents):
+        raise StepError(
+            f"token shard {shard.name} of {shards.selection} holds {indexed.tokens} tokens of {indexed.documents} "
+            f"documents, its record says {shard.tokens} of {shard.documents}; redo the tokenize step"
+        )
+    return indexed
+
+
+def token_counts(shards: TokenShards) -> npt.NDArray[np.int64]:
+    """How often each id occurs: int64 of ``vocab_size`` entries."""
+    with shards.open(COUNTS_FILE) as stream:
+        counts: npt.NDArray[np.int64] = np.load(stream)
+    return counts
+
+
+def document_ids(shards: TokenShards, shard: TokenShard) -> list[str]:
+    """Document ids of a shard, by their index in it."""
+    with shards.open(f"{shard.name}.documents.parquet") as stream:
+        ids: list[str] = pq.read_table(stream, columns=["id"]).column("id").to_pylist()
+    return ids
