@@ -14,6 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from marin.data.crawl.site.packages import PACKAGES
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -152,3 +154,8 @@ def test_the_ci_script_is_executable_and_parses() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_every_package_of_the_embedded_crawl_is_a_direct_dependency() -> None:
+    names = {canonicalize_name(Requirement(line).name) for line in project()[""]}
+    assert {canonicalize_name(name) for name in PACKAGES} <= names
