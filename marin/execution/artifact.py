@@ -170,9 +170,14 @@ class Artifact:
             _download(store, file, cached)
         return cached
 
-    def present(self) -> Any:
-        """What the console prints when this is the target of a run: text, or anything that rich can print."""
-        return "\n".join(f"{name}: {value!r}" for name, value in self.__dict__.items() if not name.startswith("_"))
+    def present(self, places: dict[str, str]) -> Any:
+        """What the console prints when this is the target of a run: text, or anything that rich can print.
+
+        `places` says where things lie, by what they are.
+        """
+        lying = [f"{what}: {where}" for what, where in places.items()]
+        fields = [f"{name}: {value!r}" for name, value in self.__dict__.items() if not name.startswith("_")]
+        return "\n".join([*fields, *lying])
 
 
 def _download(store: Store, file: FileInfo, target: Path) -> None:

@@ -70,21 +70,26 @@ def messages_of(work: Callable[[Callable[[Message], None]], None]) -> Iterator[M
         yield message
 
 
-@ray.remote(max_retries=0)
-def _step(task: StepTask) -> Iterator[Message]:
+def _step_messages(task: StepTask) -> Iterator[Message]:
+    """A step's task: its progress, then its outcome."""
+
     def work(send: Callable[[Message], None]) -> None:
         send(("done", execute(task, lambda progress: send(("progress", progress)), RayFanout())))
 
     yield from messages_of(work)
 
 
-@ray.remote(max_retries=0)
-def _shard(spec: RunSpec, task: ShardTask) -> ShardOutcome | Failure:
+def _shard_result(spec: RunSpec, task: ShardTask) -> ShardOutcome | Failure:
+    """A shard's task."""
     with captured_log(), scratch_folder() as scratch:
         try:
             return run_shard(spec, task, scratch, ignore_progress)
         except BaseException as error:
             return failure_of(error)
+
+
+_step = ray.remote(max_retries=0)(_step_messages)
+_shard = ray.remote(max_retries=0)(_shard_result)
 
 
 class RayBackend:
@@ -105,7 +110,7 @@ class RayBackend:
         options: dict[str, Any] = {"num_cpus": demand["CPU"], "name": task.spec.display}
         if task.memory_gb is not None:
             options["memory"] = int(task.memory_gb * 2**30)
-        stream = _step.options(**options).remote(task)  # type: ignore[attr-defined]
+        stream = _step.options(**options).remote(task)
         with self._lock:
             self._running[id(stream)] = stream
         try:
@@ -196,7 +201,7 @@ class RayFanout:
         options: dict[str, Any] = {"num_cpus": 1, "name": f"{spec.display} shard {task.index}"}
         if task.memory_gb is not None:
             options["memory"] = int(task.memory_gb * 2**30)
-        return _shard.options(**options).remote(spec, task)  # type: ignore[attr-defined]
+        return _shard.options(**options).remote(spec, task)
 
     def _result(self, reference: Any, what: str) -> ShardOutcome | Failure:
         try:

@@ -36,8 +36,7 @@ BLAME_SECONDS = 10.0
 logger = logging.getLogger(__name__)
 
 
-@ray.remote(max_restarts=0, max_task_retries=0)
-class _Rank:
+class _RankProcess:
     """One worker process."""
 
     def address(self) -> tuple[str, int]:
@@ -62,6 +61,9 @@ class _Rank:
                     send(("log", log.getvalue()))
 
         yield from messages_of(work)
+
+
+_Rank = ray.remote(max_restarts=0, max_task_retries=0)(_RankProcess)
 
 
 def run_gang(spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
@@ -132,7 +134,7 @@ class _Gang:
         for rank in range(fleet.workers):
             strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
             options = {"num_cpus": fleet.cpus_per_worker, "num_gpus": fleet.gpus_per_worker}
-            self.actors.append(_Rank.options(scheduling_strategy=strategy, **options).remote())  # type: ignore[attr-defined]
+            self.actors.append(_Rank.options(scheduling_strategy=strategy, **options).remote())
         try:
             places = ray.get([actor.address.remote() for actor in self.actors])
         except BaseException as error:

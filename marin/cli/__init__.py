@@ -1,0 +1,1 @@
+"""The command line: `marin`, and the main function of experiments."""

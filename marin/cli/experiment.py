@@ -1,0 +1,219 @@
+"""`experiment_main`: what `python experiments/NAME.py` does with a command line."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, OneLineParser, fail
+from marin.cli.overrides import effective, to_yaml
+from marin.cli.settings import default_cluster, default_prefix
+from marin.execution import (
+    Action,
+    Artifact,
+    Plan,
+    PlannedStep,
+    Runner,
+    RunOptions,
+    RunResult,
+    Status,
+    StepError,
+    UnstableValue,
+    make_plan,
+)
+from marin.recipes import Scale, scale_named, scale_names
+from marin.storage import Store, StoreError, open_store
+
+if TYPE_CHECKING:
+    from marin.execution.inline import Backend
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Request:
+    """A parsed command line."""
+
+    scale: Scale
+    prefix: str
+    dry_run: bool
+    only: str | None
+    force: str | None
+    max_concurrent: int
+    stale_after: float
+    fail_fast: bool
+    cluster: str | None
+
+
+def experiment_parser(default: str) -> OneLineParser:
+    """The flags of every experiment."""
+    parser = OneLineParser(
+        description="Run an experiment's graph of steps; what is done already is skipped.",
+        epilog="Every setting of the scale is a flag too, such as --training.steps 50; `marin config` prints them all.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--scale", choices=scale_names(), default=default, help=f"size of the run (default: {default})")
+    parser.add_argument("--prefix", default=default_prefix(), help="where artifacts lie: a folder, gs://…, s3://…")
+    parser.add_argument("--dry-run", action="store_true", help="print what would run, and why; write nothing")
+    parser.add_argument("--only", metavar="REGEX", help="run only the matching steps, and what they need")
+    parser.add_argument("--force", metavar="REGEX", help="redo the matching steps although they are done")
+    parser.add_argument("--max-concurrent", type=int, default=8, metavar="N", help="steps at the same time (default: 8)")
+    parser.add_argument("--cluster", default=default_cluster(), metavar="ADDRESS", help="join this Ray cluster")
+    parser.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
+    parser.add_argument("--fail-fast", action="store_true", help="start nothing more after the first failure")
+    parser.add_argument(
+        "--stale-after",
+        type=float,
+        default=90.0,
+        metavar="SECONDS",
+        help="take a step over when its holder on another machine was silent for so long (default: 90)",
+    )
+    return parser
+
+
+def parse(argv: list[str] | None, default: str) -> Request:
+    """Read a command line; exits with 2 and one line when it is wrong."""
+    parser = experiment_parser(default)
+    known, rest = parser.parse_known_args(argv)
+    try:
+        base = scale_named(known.scale)
+    except ValueError as error:
+        fail(f"the scale {known.scale!r} cannot be set up here: {error}", RUN_ERROR)
+    scale = effective(base, known.config, rest, parser.flags())
+    return Request(
+        scale,
+        known.prefix,
+        known.dry_run,
+        known.only,
+        known.force,
+        known.max_concurrent,
+        known.stale_after,
+        known.fail_fast,
+        known.cluster,
+    )
+
+
+def experiment_main(build: Callable[[Scale], Artifact], default: str, argv: list[str] | None = None) -> None:
+    """Parse the command line, plan the graph that `build` makes of the scale, run it, and print its result.
+
+    Exits with 0 when everything is there, 1 when a step failed, 2 for a wrong command line or config, 130 after
+    Ctrl-C.
+    """
+    request = parse(argv, default)
+    try:
+        options = RunOptions(request.max_concurrent, request.stale_after, request.fail_fast)
+        target = build(request.scale)
+        store = open_store(request.prefix)
+        plan = make_plan([target], store, only=request.only, force=request.force)
+    except (ValueError, UnstableValue) as error:
+        fail(str(error), USAGE_ERROR)
+    except StepError as error:
+        fail(str(error), USAGE_ERROR)
+    except (StoreError, OSError) as error:
+        fail(f"the prefix {request.prefix} cannot be read: {error}", RUN_ERROR)
+    if request.dry_run:
+        show_plan(plan, store)
+        return
+    if plan.to_do():
+        code = run_plan(plan, store, request, options)
+        if code:
+            raise SystemExit(code)
+    else:
+        cached = sum(step.action is Action.cached for step in plan.steps)
+        print(f"nothing to do: {cached} of {len(plan.steps)} steps are cached in {store.url}")
+    for step in plan.targets:
+        present(step, store)
+
+
+def show_plan(plan: Plan, store: Store) -> None:
+    """Print each step: name, identity, path, and whether and why it will run."""
+    from marin.execution.explain import explain
+
+    explain(plan, store)
+    for step in plan.steps:
+        reason = f": {step.reason}" if step.reason else ""
+        print(f"{step.display:<44} {step.identity[:16]}  {store.url_of(step.folder)}  {step.action.value}{reason}")
+    counts = {action: sum(step.action is action for step in plan.steps) for action in Action}
+    print(", ".join(f"{count} {action.value}" for action, count in counts.items() if count) or "no steps")
+
+
+def run_plan(plan: Plan, store: Store, request: Request, options: RunOptions) -> int:
+    """Run a plan with a console; returns the exit code."""
+    from dataclasses import replace
+
+    from marin.execution.console import console_for
+    from marin.execution.explain import explain
+
+    explain(plan, store)
+    config = to_yaml(request.scale).encode()
+    options = replace(options, attachments={"config.yaml": config})
+    console = console_for(sys.stdout)
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        runner = Runner(store, plan, options, lambda: start_backend(plan, request.cluster), console)
+        result = runner.run()
+    except StoreError as error:
+        console.close()
+        fail(str(error), RUN_ERROR)
+    finally:
+        console.close()
+        signal.signal(signal.SIGTERM, previous)
+    return report_result(result, store)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def start_backend(plan: Plan, cluster: str | None) -> Backend:
+    """Ray: the cluster of an address, or one embedded in this process with room for the plan's gangs."""
+    from marin.execution.cluster import RayBackend
+
+    return RayBackend(cluster, cpus=embedded_cpus(plan.to_do()))
+
+
+def embedded_cpus(steps: list[PlannedStep]) -> float:
+    """Processors that embedded Ray hands out, so that the largest gang of a plan fits."""
+    gangs = [step.call.fleet for step in steps if step.call.fleet is not None]
+    return max([2.0, *(fleet.workers * fleet.cpus_per_worker for fleet in gangs)])
+
+
+def report_result(result: RunResult, store: Store) -> int:
+    """Print how a run ended when it did not succeed; returns the exit code."""
+    if result.succeeded:
+        return 0
+    for progress in result.failures:
+        failure = progress.failure
+        if failure is None:
+            continue
+        print(f"\nfailed: {progress.step.display}: {failure.error}: {failure.message}", file=sys.stderr)
+        if not failure.expected:
+            print(f"  traceback: {store.url_of(f'_failed/{_failed_folder(progress.step)}')}", file=sys.stderr)
+    blocked = [progress.step.display for progress in result.steps if progress.status is Status.blocked]
+    if blocked:
+        print(f"blocked: {', '.join(blocked)}", file=sys.stderr)
+    print(f"run {result.run}; log and events: {store.url_of(f'_runs/{result.run}')}", file=sys.stderr)
+    if result.interrupted:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        return INTERRUPTED
+    return RUN_ERROR
+
+
+def _failed_folder(step: PlannedStep) -> str:
+    return step.record_key.removeprefix("_steps/").removesuffix(".json")
+
+
+def present(step: PlannedStep, store: Store) -> None:
+    """Print the result of a target from its record."""
+    from rich.console import Console
+
+    from marin.execution.plan import record_of
+    from marin.execution.records import materialise_record
+
+    record = record_of(step, store)
+    artifact = materialise_record(store, record, step.call.step.result_type)
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    console.print(artifact.present({"this result": store.url_of(record.path), "everything": store.url}))

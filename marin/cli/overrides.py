@@ -1,0 +1,144 @@
+"""The effective configuration: a scale, a YAML file over it, flags over that; typed and validated by draccus."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any, TypeVar
+
+from marin.cli.arguments import USAGE_ERROR, fail, nearest
+
+C = TypeVar("C")
+
+
+def paths_of(tree: Any, prefix: str = "") -> list[str]:
+    """Every dotted path into a nested mapping; members of lists by their index."""
+    members: list[tuple[str, Any]] = []
+    if isinstance(tree, dict):
+        members = [(str(key), value) for key, value in tree.items()]
+    elif isinstance(tree, list):
+        members = [(str(index), value) for index, value in enumerate(tree)]
+    found = []
+    for key, value in members:
+        path = f"{prefix}.{key}" if prefix else key
+        found += [path, *paths_of(value, path)]
+    return found
+
+
+def split_overrides(rest: list[str], tree: Any, flags: list[str]) -> list[tuple[str, str]]:
+    """(dotted path, text) pairs of arguments like `--training.steps 50` or `--training.steps=50`.
+
+    Exits with one line for whatever else is left on the command line.
+    """
+    known = set(paths_of(tree))
+    pairs: list[tuple[str, str]] = []
+    index = 0
+    while index < len(rest):
+        word, separator, value = rest[index].partition("=")
+        if not word.startswith("--"):
+            fail(f"unexpected argument {word!r}; settings are given as --name value", USAGE_ERROR)
+        path = word[2:]
+        if path not in known:
+            candidates = [*flags, *(f"--{one}" for one in known)]
+            kind = "setting" if "." in path else "flag"
+            fail(f"unknown {kind} {word}{nearest(word, candidates) or '; see --help, or marin config'}", USAGE_ERROR)
+        if not separator:
+            index += 1
+            if index >= len(rest):
+                fail(f"{word} needs a value", USAGE_ERROR)
+            value = rest[index]
+        pairs.append((path, value))
+        index += 1
+    return pairs
+
+
+def set_path(tree: Any, path: str, value: Any) -> None:
+    """Put a value at a dotted path that exists."""
+    *folders, last = path.split(".")
+    for part in folders:
+        tree = tree[int(part)] if isinstance(tree, list) else tree[part]
+    if isinstance(tree, list):
+        tree[int(last)] = value
+    else:
+        tree[last] = value
+
+
+def merge(tree: Any, other: Any, path: str = "") -> Any:
+    """`tree` with the values of `other` in place of its own; unknown keys exit with one line."""
+    if not (isinstance(tree, dict) and isinstance(other, dict)):
+        return other
+    merged = dict(tree)
+    for key, value in other.items():
+        where = f"{path}.{key}" if path else str(key)
+        if key not in merged:
+            fail(f"the config has no {where}{nearest(str(key), map(str, merged))}", USAGE_ERROR)
+        merged[key] = merge(merged[key], value, where)
+    return merged
+
+
+def read_config(path: str) -> Any:
+    """The mapping in a YAML file, or one line of what is wrong with it."""
+    import yaml
+
+    try:
+        loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        fail(f"--config {path}: {error.strerror}", USAGE_ERROR)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        fail(f"--config {path} is not YAML: {' '.join(str(error).split())}", USAGE_ERROR)
+    if not isinstance(loaded, dict):
+        fail(f"--config {path} holds no mapping; print one with: marin config", USAGE_ERROR)
+    return loaded
+
+
+def encode_config(config: Any) -> Any:
+    """A config as nested plain values."""
+    import draccus
+
+    return draccus.encode(config)
+
+
+def to_yaml(config: Any) -> str:
+    """A config as a replayable YAML file, in the order of its fields."""
+    import yaml
+
+    return str(yaml.safe_dump(encode_config(config), sort_keys=False, allow_unicode=True, width=100))
+
+
+def effective(config: C, config_file: str | None, rest: list[str], flags: list[str]) -> C:
+    """The config with a file's values and a command line's overrides over it; exits with 2 when one is wrong."""
+    if config_file is None and not rest:
+        return config
+    import yaml
+
+    tree = copy.deepcopy(encode_config(config))
+    if config_file is not None:
+        tree = merge(tree, read_config(config_file))
+    for path, text in split_overrides(rest, tree, flags):
+        try:
+            set_path(tree, path, yaml.safe_load(text))
+        except yaml.YAMLError:
+            fail(f"--{path}: {text!r} is not a YAML value", USAGE_ERROR)
+    return decode_config(type(config), tree)
+
+
+def decode_config(kind: type[C], tree: Any) -> C:
+    """The typed config of plain values; a value that does not fit exits with one line naming it."""
+    import draccus
+
+    try:
+        return draccus.decode(kind, tree)  # type: ignore[no-any-return]
+    except Exception as error:
+        if not isinstance(error, (ValueError, TypeError, draccus.utils.DecodingError)):
+            raise
+        fail(f"config: {_innermost(error)}", USAGE_ERROR)
+
+
+def _innermost(error: BaseException) -> str:
+    """The text of the first cause, which is what names field and value."""
+    texts = []
+    current: BaseException | None = error
+    while current is not None:
+        texts.append(" ".join(str(current).split()))
+        current = current.__cause__
+    return texts[0] if len(texts) == 1 or texts[-1] in texts[0] else f"{texts[0]}: {texts[-1]}"
