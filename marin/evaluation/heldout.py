@@ -7,8 +7,8 @@ nothing precedes a document's first token, and it is charged as a uniform guess,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -107,18 +107,20 @@ def overall(scores: Iterable[SourceScore]) -> float | None:
     return math.fsum(row.bits_per_byte * row.bytes for row in rows) / size if size else None
 
 
-def byte_lengths(tokenizer: Mapping[str, Any], vocab_size: int) -> NDArray[np.int64]:
-    """Bytes of text behind each id of a byte-level BPE, read from its tokenizer.json.
+class ByteCodec(Protocol):
+    """A tokenizer that knows the bytes behind its ids."""
 
-    In its alphabet one character stands for one byte, so an entry is as many bytes as it has characters. Special tokens
-    and ids that only pad the vocabulary have none.
-    """
+    @property
+    def real_vocab_size(self) -> int: ...
+    @property
+    def special_ids(self) -> frozenset[int]: ...
+    def token_bytes(self, token: int, /) -> bytes: ...
+
+
+def byte_lengths(codec: ByteCodec, vocab_size: int) -> NDArray[np.int64]:
+    """Bytes of text behind each id; special tokens and ids that only pad the vocabulary have none."""
     lengths = np.zeros(vocab_size, dtype=np.int64)
-    for entry, index in tokenizer["model"]["vocab"].items():
-        lengths[index] = len(entry)
-    for added in tokenizer.get("added_tokens", ()):
-        if added.get("special", False):
-            lengths[added["id"]] = 0
-        else:
-            lengths[added["id"]] = len(added["content"].encode())
+    for token in range(codec.real_vocab_size):
+        if token not in codec.special_ids:
+            lengths[token] = len(codec.token_bytes(token))
     return lengths

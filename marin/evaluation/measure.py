@@ -32,8 +32,10 @@ from marin.evaluation.results import configurations, document_records, known, pl
 from marin.evaluation.scoring import BatchedScorer, LogitsModel
 from marin.evaluation.tasks import CHOICE, ROLLING, read_json_lines, write_choice_task, write_rolling_task
 from marin.execution import Flow, StepError, current_run, derive_seed
+from marin.tokens.mixture.loader import packed_batches
 from marin.tokens.shards.artifacts import TokenShards
 from marin.tokens.tokenizer.artifacts import Tokenizer
+from marin.tokens.tokenizer.codec import TextCodec, load_codec
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ Item = dict[str, Any]
 class Judge:
     """A model with the tokenizer and the limits under which it is asked."""
 
+    codec: TextCodec
     framer: Framer
     scorer: BatchedScorer
     generator: BatchedGenerator
@@ -80,7 +83,7 @@ def measure(
         model = load_model(checkpoint, config.device)
     judge = make_judge(cast(LogitsModel, model), tokenizer, config.max_length or positions, config)
     with timed("held-out text"):
-        sources = score_heldout(model, tokenizer, heldout, positions, judge.framer.framing.bos_id, config)
+        sources = score_heldout(judge, model, tokenizer, heldout, positions)
     items = read_json_lines(evalset.open("choice.jsonl"))
     documents = read_json_lines(evalset.open("rolling.jsonl"))
     with timed("continuations"):
@@ -110,10 +113,9 @@ def measure(
 
 def make_judge(model: LogitsModel, tokenizer: Tokenizer, max_length: int, config: EvaluationConfig) -> Judge:
     """The model, ready to be asked."""
-    from marin.tokens.tokenizer.codec import load_codec
-
     run = current_run()
-    framer = Framer(load_codec(tokenizer), max_length)
+    codec = load_codec(tokenizer)
+    framer = Framer(codec, max_length)
     scorer = BatchedScorer(
         model,
         vocab_size=tokenizer.vocab_size,
@@ -125,30 +127,28 @@ def make_judge(model: LogitsModel, tokenizer: Tokenizer, max_length: int, config
     )
     generator = BatchedGenerator(
         model,
-        framer.codec.decode,
+        codec.decode,
         eos_id=framer.framing.eos_id,
-        forbidden=() if framer.framing.bos_id is None else (framer.framing.bos_id,),
+        forbidden=sorted(codec.special_ids - {framer.framing.eos_id}),
         real_vocab_size=tokenizer.real_vocab_size,
         max_length=max_length,
         batch_size=config.batch_size,
         device=config.device,
     )
-    return Judge(framer, scorer, generator, config)
+    return Judge(codec, framer, scorer, generator, config)
 
 
 def score_heldout(
+    judge: Judge,
     model: Any,
     tokenizer: Tokenizer,
     heldout: Mapping[str, TokenShards],
     sequence_length: int,
-    bos_id: int | None,
-    config: EvaluationConfig,
 ) -> list[SourceScore]:
     """Bits per byte of each source that has held-out text."""
-    from marin.tokens.mixture.loader import packed_batches
-
     run = current_run()
-    lengths = compression.byte_lengths(tokenizer.read_json("tokenizer.json"), tokenizer.vocab_size)
+    config = judge.config
+    lengths = compression.byte_lengths(judge.codec, tokenizer.vocab_size)
     scores = []
     for done, (source, shards) in enumerate(sorted(heldout.items())):
         run.progress(done, len(heldout), "sources")
@@ -163,7 +163,7 @@ def score_heldout(
                 total_tokens=shards.tokens,
                 total_bytes=shards.text_bytes,
                 byte_lengths=lengths,
-                bos_id=bos_id,
+                bos_id=judge.framer.framing.bos_id,
                 limit=config.heldout_tokens,
                 device=config.device,
             )
@@ -181,11 +181,11 @@ def continue_documents(judge: Judge, documents: Sequence[Item]) -> list[Continua
             break
         if len(ids) > config.prompt_tokens:
             name = f"continuation/{document['id']}"
-            start, _ = judge.framer.prompt(judge.framer.codec.decode(ids[: config.prompt_tokens]), config.new_tokens)
+            start, _ = judge.framer.prompt(judge.codec.decode(ids[: config.prompt_tokens]), config.new_tokens)
             prompts.append(Prompt(tuple(start), derive_seed(judge.config.seed, name)))
             chosen.append((document, ids))
     texts = judge.generator.generate(prompts, config.new_tokens, config.temperature)
-    decode = judge.framer.codec.decode
+    decode = judge.codec.decode
     return [
         Continuation(
             source=document["source"],
