@@ -1,0 +1,1 @@
+"""From a site or a list of WARC files to pages of text."""

@@ -1,0 +1,1 @@
+"""From HTML to the text of a page, in a child process with a time limit."""

@@ -1,0 +1,94 @@
+"""The extractors: HTML of one page to its text. They run in the worker process."""
+
+from __future__ import annotations
+
+import functools
+import html as entities
+import importlib.metadata
+import re
+from collections.abc import Callable
+
+Extract = Callable[[str], str]
+
+STRIPPED = "strip-tags"
+"""Name of the fallback for pages that are nested too deep for a tree."""
+
+_VERSION = 1
+"""Raised when the own part of the resiliparse extractor changes what comes out."""
+
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*)[^<>]*?(/?)>")
+_VOID = frozenset(
+    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
+    + ("p", "li", "td", "th", "tr", "dt", "dd", "option")
+)
+"""Elements without an end tag, or whose end tag is often left out."""
+
+_HIDDEN = re.compile(r"<(script|style|noscript|template)\b.*?</\1\s*>|<!--.*?-->", re.DOTALL | re.IGNORECASE)
+_BLOCK = re.compile(
+    r"</?(?:p|div|li|tr|h[1-6]|br|ul|ol|table|section|article|pre|blockquote|dt|dd)\b[^>]*>", re.IGNORECASE
+)
+_ANY_TAG = re.compile(r"<[^>]*>")
+_SPACES = re.compile(r"[ \t]+")
+_BLANK_LINES = re.compile(r"\n\s*\n+")
+
+
+def extractor(name: str) -> Extract:
+    """The function of an extractor: page HTML to text, empty when nothing is left."""
+    return {"resiliparse": _load_resiliparse, "trafilatura": _load_trafilatura}[name]()
+
+
+def extractor_version(name: str) -> str:
+    """Version of an extractor, as it is recorded with each document."""
+    if name == STRIPPED:
+        return str(_VERSION)
+    version = importlib.metadata.version(name)
+    return f"{version}+marin.{_VERSION}" if name == "resiliparse" else version
+
+
+def nesting_depth(html: str, limit: int) -> int:
+    """How deep elements are nested, by their tags alone; stops counting just above ``limit``."""
+    if html.count("<") <= limit:
+        return 0
+    depth = deepest = 0
+    for match in _TAG.finditer(html):
+        closing, name, self_closing = match.groups()
+        if self_closing or name.lower() in _VOID:
+            continue
+        depth = max(0, depth - 1) if closing else depth + 1
+        if depth > deepest:
+            deepest = depth
+            if deepest > limit:
+                break
+    return deepest
+
+
+def strip_tags(html: str) -> str:
+    """All text of a page, without a tree: linear in its length, for any nesting."""
+    text = _ANY_TAG.sub(" ", _BLOCK.sub("\n", _HIDDEN.sub(" ", html)))
+    lines = (_SPACES.sub(" ", line).strip() for line in entities.unescape(text).splitlines())
+    return _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()
+
+
+def _load_resiliparse() -> Extract:
+    from resiliparse.extract.html2text import extract_plain_text
+
+    return functools.partial(
+        extract_plain_text,
+        preserve_formatting=True,
+        main_content=True,
+        list_bullets=True,
+        alt_texts=False,
+        links=False,
+        form_fields=False,
+        noscript=False,
+        comments=False,
+    )
+
+
+def _load_trafilatura() -> Extract:
+    from trafilatura import extract
+
+    def run(html: str) -> str:
+        return extract(html, favor_precision=True, include_comments=False, deduplicate=False) or ""
+
+    return run

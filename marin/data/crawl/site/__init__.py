@@ -1,0 +1,1 @@
+"""The embedded site: documentation of installed packages, rendered as HTML and served on loopback."""

@@ -1,0 +1,1 @@
+"""Reading WARC: records, HTTP responses and their text."""
