@@ -18,7 +18,7 @@ from marin.data.documents.io import iterate_batches
 from marin.data.filtering.config import SignalConfig
 from marin.data.filtering.features import FEATURE_COLUMNS, measure
 from marin.data.filtering.language import load_identifier
-from marin.data.filtering.minhash import band_keys
+from marin.data.filtering.minhash import band_keys, content_hash
 from marin.data.filtering.pii import count_addresses
 from marin.data.filtering.rules import failed_rules
 from marin.data.filtering.urls import BlockedUrls, blocked_urls
@@ -40,11 +40,12 @@ SIGNAL_SCHEMA = pa.schema(
         pa.field("emails", pa.int64()),
         pa.field("ips", pa.int64()),
         *(pa.field(name, _ARROW_TYPES[kind]) for name, kind in FEATURE_COLUMNS.items()),
+        pa.field("content", pa.binary()),
         pa.field("bands", pa.binary()),
     ]
 )
-"""Columns of a signals file. ``reason`` is the first of ``reasons``; ``bands`` are the LSH keys of 8 bytes each, null for
-a text without words."""
+"""Columns of a signals file. ``reason`` is the first of ``reasons``, ``content`` a hash of the plain words, ``bands``
+the LSH keys of 8 bytes each; both are null for a text without words."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def signals_of(text: str, url: str | None, config: SignalConfig, blocked: Blocke
         "url_reason": blocked.reason(url),
         "emails": emails,
         "ips": ips,
+        "content": content_hash(features.plain_words, text[config.longest_text :]),
         "bands": None if keys is None else keys.astype("<u8").tobytes(),
     }
     reasons = failed_rules(row, config.rules, config.language)

@@ -7,6 +7,7 @@ the same on every machine and with every library version.
 from __future__ import annotations
 
 import functools
+import hashlib
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,20 @@ def band_keys(plain_words: NDArray[np.uint64], config: MinHashConfig) -> NDArray
         for row in least.reshape(config.bands, config.rows).T:
             keys = mix(keys + row.astype(np.uint64) + np.uint64(_SPLITMIX_STEP))
     return keys
+
+
+def content_hash(plain_words: NDArray[np.uint64], rest: str = "") -> bytes | None:
+    """16 bytes that are equal exactly for texts of the same plain words in the same order; None without words.
+
+    Args:
+        plain_words: hashes of the words.
+        rest: what follows the words in a text that is too long to be split; compared sign by sign.
+    """
+    if not len(plain_words):
+        return None
+    digest = hashlib.blake2b(plain_words.astype("<u8").tobytes(), digest_size=16)
+    digest.update(rest.encode("utf-8", "replace"))
+    return digest.digest()
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,21 +254,17 @@ N_GRAM_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every input bit reaches every output bit."""
+    mixed: NDArray[np.uint64]
     with np.errstate(over="ignore"):
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        values = values ^ (values >> np.uint64(31))
-    return values
+        mixed = values ^ (values >> np.uint64(31))
+    return mixed
 
 
 def plain_hashes_of(text: str, table: WordTable) -> NDArray[np.uint64]:
     """Hashes of the plain words of a text: what n-grams of duplicates and of evaluation items are made of."""
     words, _ = table.split([text.split()])
-    hashes = table.plain_hashes[words]
-    return hashes[hashes != 0]
-
-
-def distinct(values: Iterable[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    """Sorted distinct values of several arrays."""
-    arrays = list(values)
-    return np.unique(np.concatenate(arrays)) if arrays else np.zeros(0, np.uint64)
+    hashes: NDArray[np.uint64] = table.plain_hashes[words]
+    hashes = hashes[hashes != 0]
+    return hashes

@@ -1,0 +1,68 @@
+"""Configuration of duplicate removal and decontamination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DedupConfig:
+    """How duplicates are found, and which copy stays.
+
+    Of several copies the one that passes the filters stays; of these one of a protected source; then the source that
+    comes first in ``priority``; then the least id. Nothing else counts, so the result is the same for any order,
+    sharding and number of workers.
+
+    Attributes:
+        priority: sources, the preferred one first; the others follow, all alike.
+        protected: sources that nothing is ever removed from, such as a reference set.
+        fuzzy: also remove near copies, found through MinHash bands (see ``MinHashConfig``).
+        containment: smallest share of a near copy's distinct n-grams that the kept document must have. Every near copy
+            is checked against the text of the kept document before it is dropped.
+        n_gram: words of an n-gram in that check.
+    """
+
+    priority: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    fuzzy: bool = True
+    containment: float = 0.75
+    n_gram: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.containment <= 1.0:
+            raise ValueError(f"DedupConfig.containment is {self.containment!r}; it must be above 0 and at most 1")
+        if self.n_gram < 1:
+            raise ValueError(f"DedupConfig.n_gram is {self.n_gram!r}; it must be at least 1")
+        if len(set(self.priority)) != len(self.priority):
+            raise ValueError(f"DedupConfig.priority is {self.priority!r}; name every source once")
+
+
+@dataclass(frozen=True)
+class DecontaminationConfig:
+    """How overlap of training documents with evaluation items is found.
+
+    13 words are what GPT-3 used (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165).
+
+    Attributes:
+        n_gram: words of an n-gram. An item with fewer words is looked for as a whole.
+        shortest_item: an item with fewer words is not looked for, because it occurs everywhere; it is counted.
+        common_documents: an n-gram that occurs in more training documents than this is boilerplate, such as a licence,
+            and no evidence.
+        common_share: the same as a share of all training documents; the larger of the two limits holds.
+        minimum_matches: distinct n-grams of one evaluation set that a document must share to count as contaminated.
+    """
+
+    n_gram: int = 13
+    shortest_item: int = 5
+    common_documents: int = 10
+    common_share: float = 0.001
+    minimum_matches: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("n_gram", "shortest_item", "common_documents", "minimum_matches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"DecontaminationConfig.{name} is {getattr(self, name)!r}; it must be at least 1")
+        if not 0.0 <= self.common_share <= 1.0:
+            raise ValueError(
+                f"DecontaminationConfig.common_share is {self.common_share!r}; it must lie between 0 and 1"
+            )

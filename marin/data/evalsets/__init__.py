@@ -1,0 +1,1 @@
+"""Evaluation sets: built from held-out documents, or read from files."""
