@@ -1,0 +1,134 @@
+"""What the ranks of the parity tests do: one training step of a sharded model beside the same step in one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from marin.model.transformer import Transformer
+from marin.parallel.build import build_model
+from marin.parallel.config import ParallelPlan, Recompute
+from marin.parallel.gradients import clip_gradients, gradient_norm
+from marin.parallel.meshes import build_meshes
+from marin.parallel.reduction import MeshReducer
+from tests.model.small import SMALL, packed
+
+CONFIG = replace(SMALL, experts=8, layers=3)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A sharded form of the model and how its step is computed."""
+
+    plan: ParallelPlan
+    dtype: torch.dtype = torch.float64
+    recompute: Recompute = Recompute.NONE
+    micro_batches: int = 1
+    starved: bool = False
+    """The router's bias sends every token to the experts of the first ranks."""
+    steps: int = 2
+
+    @property
+    def name(self) -> str:
+        """Readable key."""
+        plan = self.plan
+        words = [f"replicate{plan.dp_replicate}-shard{plan.dp_shard}-ep{plan.ep}", str(self.dtype).split(".")[-1]]
+        words += [self.recompute.value, f"micro{self.micro_batches}"] + ["starved"] * self.starved
+        return "-".join(words)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far the sharded step is from the one in one process."""
+
+    loss: float
+    gradient: float
+    worst: str
+    norm: float
+    bias: float
+    weight: float
+    clipped: float
+    missing: tuple[str, ...]
+
+
+def differences(scenarios: list[Scenario]) -> dict[str, Difference]:
+    """Every scenario on this process group."""
+    return {scenario.name: _difference(scenario) for scenario in scenarios}
+
+
+def _wake(model: Transformer, starved: bool) -> None:
+    """Leave the neutral starting values, by the same numbers in every form of the model."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("head_gate"):
+                parameter += 0.1
+            elif name.rsplit(".", 1)[-1] in ("taps", "gain", "latent_gain"):
+                parameter *= 1.2
+        for router in model.routers():
+            bias = torch.linspace(-0.05, 0.05, router.experts)
+            if starved:
+                bias = torch.where(torch.arange(router.experts) < router.experts // 4, 100.0, 0.0)
+            router.bias.copy_(bias)
+
+
+def _step(model: Transformer, batches: list[dict[str, Any]], tokens: int) -> torch.Tensor:
+    total = torch.zeros((), dtype=torch.float64)
+    for batch in batches:
+        sums = model(**batch)
+        loss = sums.total_sum / tokens
+        loss.backward()
+        total += loss.detach().double()
+    return total
+
+
+def _difference(scenario: Scenario) -> Difference:
+    meshes = build_meshes(scenario.plan, "cpu")
+    model = build_model(CONFIG, meshes=meshes, seed=3, dtype=scenario.dtype, recompute=scenario.recompute)
+    alone = build_model(CONFIG, seed=3, dtype=torch.float64)
+    reducer = MeshReducer(meshes)
+    for form in (model, alone):
+        _wake(form, scenario.starved)
+    optimizers = [torch.optim.SGD(form.parameters(), lr=0.05) for form in (model, alone)]
+    found: dict[str, float] = dict.fromkeys(("loss", "gradient", "norm", "bias", "weight", "clipped"), 0.0)
+    worst, missing = "", set()
+    for step in range(scenario.steps):
+        whole = packed(batch=4 * scenario.micro_batches, length=12, seed=step)
+        tokens = int(whole["loss_mask_BT"].sum())
+        micro = [{n: t[m :: scenario.micro_batches] for n, t in whole.items()} for m in range(scenario.micro_batches)]
+        share = 4 // meshes.data_ranks
+        mine = slice(meshes.data_rank * share, (meshes.data_rank + 1) * share)
+        loss = _step(model, [{n: t[mine] for n, t in batch.items()} for batch in micro], tokens)
+        reducer.sum_(loss)
+        expected = _step(alone, micro, tokens)
+        found["loss"] = max(found["loss"], abs(float(loss - expected)) / float(expected))
+        for (name, a), (_, b) in zip(model.named_parameters(), alone.named_parameters(), strict=True):
+            if a.grad is None or b.grad is None:
+                missing.add(name)
+                continue
+            error = _relative(a.grad, b.grad)
+            if error > found["gradient"]:
+                found["gradient"], worst = error, name
+        norms = [gradient_norm(form) for form in (model, alone)]
+        found["norm"] = max(found["norm"], abs(float(norms[0].double() / norms[1].double()) - 1))
+        for form, norm in zip((model, alone), norms, strict=True):
+            clip_gradients(form, norm, 0.5 * float(norms[1]))
+        found["clipped"] = max(found["clipped"], abs(float(gradient_norm(model).double() / norms[1]) - 0.5))
+        for form, optimizer in zip((model, alone), optimizers, strict=True):
+            optimizer.step()
+            optimizer.zero_grad()
+        statistics = model.update_router_bias(reducer), alone.update_router_bias()
+        assert torch.equal(statistics[0].load_LE, statistics[1].load_LE)
+        assert statistics[0].tokens == statistics[1].tokens == whole["tokens_BT"].numel()
+        for a, b in zip(model.routers(), alone.routers(), strict=True):
+            found["bias"] = max(found["bias"], float((a.bias.double() - b.bias).abs().max()))
+    for (_, a), (_, b) in zip(model.named_parameters(), alone.named_parameters(), strict=True):
+        found["weight"] = max(found["weight"], _relative(a.detach(), b.detach()))
+    return Difference(worst=worst, missing=tuple(sorted(missing)), **found)
+
+
+def _relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    full = a.full_tensor() if isinstance(a, DTensor) else a
+    return float((full.double() - b).norm() / b.norm().clamp(min=1e-12))
