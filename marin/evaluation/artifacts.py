@@ -110,8 +110,8 @@ class EvalReport(Artifact):
     requests: RequestCounts
     samples: tuple[str, ...]
 
-    def present(self) -> Any:
+    def present(self, places: dict[str, str]) -> Any:
         """The tables that end a run's console, also when the result was there already."""
         from marin.evaluation.report import render
 
-        return render(self, {name: self.url(name) for name in self.names()})
+        return render(self, {"report": self.url(PAGE), "results": self.url(RESULTS), **places})

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from marin.checkpoint.artifacts import Checkpoint
 from marin.checkpoint.loading import load_model
-from marin.data.evalsets.artifacts import EvalSet
+from marin.data.evalsets.artifacts import CHOICE_FILE, ROLLING_FILE, EvalSet
 from marin.evaluation import heldout as compression
 from marin.evaluation.artifacts import (
     PAGE,
@@ -26,11 +26,10 @@ from marin.evaluation.artifacts import (
 from marin.evaluation.config import EvaluationConfig
 from marin.evaluation.framing import Framer
 from marin.evaluation.generation import BatchedGenerator, Prompt
-from marin.evaluation.offline import go_offline
 from marin.evaluation.page import page
 from marin.evaluation.results import configurations, document_records, known, plain, strict_json_lines, task_results
 from marin.evaluation.scoring import BatchedScorer, LogitsModel
-from marin.evaluation.tasks import CHOICE, ROLLING, read_json_lines, write_choice_task, write_rolling_task
+from marin.evaluation.tasks import CHOICE, ROLLING, write_choice_task, write_rolling_task
 from marin.execution import Flow, StepError, current_run, derive_seed
 from marin.tokens.mixture.loader import packed_batches
 from marin.tokens.shards.artifacts import TokenShards
@@ -72,7 +71,6 @@ def measure(
 ) -> EvalReport:
     """The body of the step `evaluate`."""
     run = current_run()
-    go_offline(run.scratch / "caches")
     positions = checkpoint.model.sequence_length
     if config.max_length is not None and config.max_length > positions:
         raise StepError(
@@ -84,8 +82,7 @@ def measure(
     judge = make_judge(cast(LogitsModel, model), tokenizer, config.max_length or positions, config)
     with timed("held-out text"):
         sources = score_heldout(judge, model, tokenizer, heldout, positions)
-    items = read_json_lines(evalset.open("choice.jsonl"))
-    documents = read_json_lines(evalset.open("rolling.jsonl"))
+    items, documents = (list(evalset.lines(file)) for file in (CHOICE_FILE, ROLLING_FILE))
     with timed("continuations"):
         continuations = continue_documents(judge, documents)
     with timed("tasks"):
@@ -174,7 +171,8 @@ def score_heldout(
 def continue_documents(judge: Judge, documents: Sequence[Item]) -> list[Continuation]:
     """Continuations of the beginnings of documents, taken from the sources in turn."""
     config = judge.config.generation
-    chosen, prompts = [], []
+    chosen: list[tuple[Item, list[int]]] = []
+    prompts: list[Prompt] = []
     for document in in_turn(documents):
         ids = judge.framer.encode(document["text"])
         if len(chosen) == config.prompts:

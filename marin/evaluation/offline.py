@@ -14,7 +14,8 @@ OFFLINE = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     # lm-eval resamples in a process pool unless this is set; the pool costs more than it saves here.
     "DISABLE_MULTIPROC": "1",
-    # Its progress bars; the run's own progress is shown instead. Read once, when tqdm is imported.
+    # The run's own progress is shown instead of bars.
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "TQDM_DISABLE": "1",
 }
 
@@ -22,8 +23,8 @@ OFFLINE = {
 def go_offline(cache: Path) -> None:
     """Set up this process for lm-eval: no network, and every cache under `cache`.
 
-    Call it before lm_eval is imported. Where the libraries are loaded already (a reused worker process), the settings
-    that they read at import are changed in place.
+    Call it before lm_eval is imported (and torch, which imports tqdm). Where the libraries are loaded already, in a
+    reused worker process, the settings that matter are changed in place.
     """
     os.environ.update(OFFLINE)
     folders = {"HF_HOME": cache, "HF_DATASETS_CACHE": cache / "datasets", "HF_MODULES_CACHE": cache / "modules"}

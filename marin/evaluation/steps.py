@@ -6,7 +6,7 @@ from marin.checkpoint.artifacts import Checkpoint
 from marin.data.evalsets.artifacts import EvalSet
 from marin.evaluation.artifacts import EvalReport
 from marin.evaluation.config import EvaluationConfig
-from marin.execution import step
+from marin.execution import current_run, step
 from marin.tokens.shards.artifacts import TokenShards
 from marin.tokens.tokenizer.artifacts import Tokenizer
 
@@ -24,6 +24,9 @@ def evaluate(
     Nothing is downloaded: tasks come from local YAML and JSON files alone. Every text is framed as training framed its
     documents. A tiny evaluation set gives a report with unknown (None) errors; an empty one leaves its tasks out.
     """
+    from marin.evaluation.offline import go_offline
+
+    go_offline(current_run().scratch / "caches")
     from marin.evaluation.measure import measure
 
     return measure(model, tokenizer, evalset, heldout, config)

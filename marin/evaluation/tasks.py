@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ VERSION = 1
 def write_choice_task(folder: Path, items: Sequence[dict[str, Any]]) -> bool:
     """Write the multiple-choice task; False, and nothing written, when there are no items.
 
-    `context + choice` is the text that is scored; nothing is put between them. acc takes the likeliest choice,
-    acc_norm the likeliest per character.
+    Contexts and choices come without blanks at their edges, and one is put between them. acc takes the likeliest
+    choice, acc_norm the likeliest per character.
     """
     return _write(
         folder,
@@ -30,7 +30,7 @@ def write_choice_task(folder: Path, items: Sequence[dict[str, Any]]) -> bool:
             "doc_to_text": "context",
             "doc_to_choice": "choices",
             "doc_to_target": "answer",
-            "target_delimiter": "",
+            "target_delimiter": " ",
             "metric_list": [
                 {"metric": "acc", "aggregation": "mean", "higher_is_better": True},
                 {"metric": "acc_norm", "aggregation": "mean", "higher_is_better": True},
@@ -56,11 +56,6 @@ def write_rolling_task(folder: Path, documents: Sequence[dict[str, Any]]) -> boo
             ],
         },
     )
-
-
-def read_json_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
-    """The objects of a JSON Lines file, empty lines left out."""
-    return [json.loads(line) for line in lines if line.strip()]
 
 
 def _write(

@@ -28,9 +28,10 @@ class ExportedModel(Artifact):
     weight_files: tuple[str, ...]
     weight_bytes: int
 
-    def present(self) -> str:
-        """One line for the console."""
-        return (
+    def present(self, places: dict[str, str]) -> str:
+        """What the console says of it."""
+        told = (
             f"{self.model_type} of step {self.step:,}: {self.parameters:,} values in {len(self.weight_files)} "
-            f"safetensors files, {self.weight_bytes / 1e6:,.1f} MB; {self.url(CONFIG_FILE)}"
+            f"safetensors files, {self.weight_bytes / 1e6:,.1f} MB"
         )
+        return "\n".join([told, *(f"{what}: {where}" for what, where in places.items())])

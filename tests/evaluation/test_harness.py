@@ -35,10 +35,10 @@ def only(results, metric: str):
 
 def test_accuracy_chance_and_error_of_the_choice_task(tmp_path):
     items = [
-        item(0, [" x", " y"], 0),
-        item(1, [" x", " y"], 1),
-        item(2, [" y", " x", " z", " w"], 1),
-        item(3, [" y", " z", " x", " w"], 2),
+        item(0, ["x", "y"], 0),
+        item(1, ["x", "y"], 1),
+        item(2, ["y", "x", "z", "w"], 1),
+        item(3, ["y", "z", "x", "w"], 2),
     ]
     assert write_choice_task(tmp_path, items)
     results, model = run(tmp_path, CHOICE, FavouriteScorer("x"))
@@ -97,15 +97,15 @@ def test_a_generation_task_from_a_folder_is_answered_and_recorded(tmp_path):
 
 
 def test_records_tell_no_place_of_this_machine(tmp_path):
-    write_choice_task(tmp_path, [item(0, [" x", " y"], 0)])
+    write_choice_task(tmp_path, [item(0, ["x", "y"], 0)])
     results, _ = run(tmp_path, CHOICE, FavouriteScorer("x"))
     text = strict_json_lines([configurations(results), *document_records(results)]).decode()
     assert str(tmp_path) not in text
-    assert '"target_delimiter": ""' in text
+    assert '"target_delimiter": " "' in text
 
 
 def test_an_unknown_task_is_named_with_those_that_exist(tmp_path):
-    write_choice_task(tmp_path, [item(0, [" x", " y"], 0)])
+    write_choice_task(tmp_path, [item(0, ["x", "y"], 0)])
     with pytest.raises(StepError, match=f"defines the task 'hellaswag'; defined are {CHOICE}"):
         TaskFolders([tmp_path]).check(["hellaswag"])
     with pytest.raises(StepError, match="no folder on this machine"):
@@ -116,7 +116,7 @@ def test_scores_are_stored_even_when_the_aggregation_fails(tmp_path, monkeypatch
     def fails(*args, **kwargs):
         raise ArithmeticError("no aggregation today")
 
-    write_choice_task(tmp_path, [item(0, [" x", " y"], 0)])
+    write_choice_task(tmp_path, [item(0, ["x", "y"], 0)])
     monkeypatch.setattr("lm_eval.evaluator._process_results", fails)
     kept = {}
     with pytest.raises(ArithmeticError):
