@@ -18,11 +18,9 @@ _VERSION = 1
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*)[^<>]*?(/?)>")
 _VOID = frozenset(
-    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
-    + ("p", "li", "td", "th", "tr", "dt", "dd", "option")
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
-"""Elements without an end tag, or whose end tag is often left out."""
-
+_UNCLOSED = frozenset({"p", "li", "td", "th", "tr", "dt", "dd", "option"})
 _HIDDEN = re.compile(r"<(script|style|noscript|template)\b.*?</\1\s*>|<!--.*?-->", re.DOTALL | re.IGNORECASE)
 _BLOCK = re.compile(
     r"</?(?:p|div|li|tr|h[1-6]|br|ul|ol|table|section|article|pre|blockquote|dt|dd)\b[^>]*>", re.IGNORECASE
@@ -52,7 +50,7 @@ def nesting_depth(html: str, limit: int) -> int:
     depth = deepest = 0
     for match in _TAG.finditer(html):
         closing, name, self_closing = match.groups()
-        if self_closing or name.lower() in _VOID:
+        if self_closing or name.lower() in _VOID or name.lower() in _UNCLOSED:
             continue
         depth = max(0, depth - 1) if closing else depth + 1
         if depth > deepest:

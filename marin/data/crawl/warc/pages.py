@@ -16,7 +16,7 @@ _UNSPECIFIC_TYPES = frozenset(
     {"", "unknown", "unknown/unknown", "application/octet-stream", "application/xml", "text/xml"}
 )
 _HTML_START = re.compile(
-    rb"^(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}\?>\s*)?(?:<!--.{0,2000}?-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
+    rb"^(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}\?>\s*)?(?:<!--(?:(?!-->).){0,2000}-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
     re.IGNORECASE | re.DOTALL,
 )
 _BINARY_START = re.compile(rb"^(?:%PDF-|\x89PNG|\xff\xd8\xff|GIF8[79]a|PK\x03\x04|RIFF|\x00\x00\x01\x00)")

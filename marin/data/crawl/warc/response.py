@@ -12,7 +12,10 @@ import zstandard
 MAX_BODY = 64 * 1024**2
 """A body that decodes to more is refused."""
 
-_CHUNK = 64 * 1024
+_OUTPUT = 1 << 20
+_ZSTD_INPUT = 1024
+"""A zstd block of 4 bytes can stand for 128 KiB, so input goes in by this much at a time."""
+
 _TEXT_PROBE = 4096
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -118,9 +121,9 @@ def _try(decoder: Decoder, data: bytes, max_bytes: int) -> bytes | None:
     try:
         return decoder(data, max_bytes)
     except _Undecodable as error:
-        if error.produced and not looks_like_text(data):
-            raise BodyError("broken_body") from None
-        return None
+        if not error.produced or looks_like_text(data):
+            return None
+        raise BodyError("broken_body") from None
 
 
 def _inflate(data: bytes, window: int, max_bytes: int) -> bytes:
@@ -130,12 +133,10 @@ def _inflate(data: bytes, window: int, max_bytes: int) -> bytes:
         inflater = zlib.decompressobj(window)
         while data and not inflater.eof:
             try:
-                part = inflater.decompress(data, _CHUNK * 16)
+                part = inflater.decompress(data, _OUTPUT)
             except zlib.error:
                 raise _Undecodable(produced=size > 0) from None
-            size += len(part)
-            if size > max_bytes:
-                raise BodyError("body_too_large")
+            size = _within(size + len(part), max_bytes)
             parts.append(part)
             data = inflater.unconsumed_tail
             if not data and not inflater.eof and not part:
@@ -166,17 +167,16 @@ def _brotli(data: bytes, max_bytes: int) -> bytes:
     decompressor = brotli.Decompressor()
     parts: list[bytes] = []
     size = 0
-    for start in range(0, len(data), _CHUNK):
+    while not decompressor.is_finished():
         try:
-            part = decompressor.process(data[start : start + _CHUNK])
+            part = decompressor.process(data, output_buffer_limit=_OUTPUT)
         except brotli.error:
             raise _Undecodable(produced=size > 0) from None
-        size += len(part)
-        if size > max_bytes:
-            raise BodyError("body_too_large")
+        if not part and decompressor.can_accept_more_data():
+            raise _Undecodable(produced=True)
+        data = b""
+        size = _within(size + len(part), max_bytes)
         parts.append(part)
-    if not decompressor.is_finished():
-        raise _Undecodable(produced=True)
     return b"".join(parts)
 
 
@@ -184,18 +184,22 @@ def _zstd(data: bytes, max_bytes: int) -> bytes:
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
     size = 0
-    for start in range(0, len(data), _CHUNK):
+    for start in range(0, len(data), _ZSTD_INPUT):
         try:
-            part = decompressor.decompress(data[start : start + _CHUNK])
+            part = decompressor.decompress(data[start : start + _ZSTD_INPUT])
         except zstandard.ZstdError:
             raise _Undecodable(produced=size > 0) from None
-        size += len(part)
-        if size > max_bytes:
-            raise BodyError("body_too_large")
+        size = _within(size + len(part), max_bytes)
         parts.append(part)
         if decompressor.eof:
             return b"".join(parts)
-    raise _Undecodable(produced=True)
+    raise _Undecodable(produced=size > 0)
+
+
+def _within(size: int, max_bytes: int) -> int:
+    if size > max_bytes:
+        raise BodyError("body_too_large")
+    return size
 
 
 _DECODERS: dict[str, Decoder] = {
