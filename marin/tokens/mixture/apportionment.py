@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 ROOT_BITS = 40
-BLOCK_BITS = 11
+BLOCK_BITS = 10
 BLOCK = 1 << BLOCK_BITS
 SLOTS = 1 << ROOT_BITS
 
@@ -58,6 +58,7 @@ class Apportionment:
         ):
             raise ValueError(f"shares must be finite, not negative and not all zero, got {given.tolist()}")
         self.shares: Floats = given / given.sum()
+        self._path: tuple[tuple[_Cut, Ints], ...] = ()
 
     def counts(self, slots: int) -> Ints:
         """Slots of each component among the first ``slots``: within one of the exact share."""
@@ -70,20 +71,32 @@ class Apportionment:
         first = index * BLOCK
         if not 0 <= first < SLOTS:
             raise IndexError(f"slot {first} is beyond the {SLOTS} slots that are apportioned")
-        cut = self._root()
-        used: Ints = np.zeros(len(self.shares), dtype=np.int64)
+        cut, used = self._descend(first)
+        while cut.length > 1:
+            cut = _split(cut, self._middle(cut))
+        return cut.component.astype(np.int16), used
+
+    def _descend(self, first: int) -> tuple[_Cut, Ints]:
+        """The block that begins at a slot, as one interval, and what each component has used before it.
+
+        The halvings are kept, so that the next block goes on from the last interval that holds both.
+        """
+        path = [step for step in self._path if step[0].start <= first < step[0].start + step[0].length]
+        if not path:
+            path = [(self._root(), np.zeros(len(self.shares), dtype=np.int64))]
+        cut, used = path[-1]
         while cut.length > BLOCK:
             middle = self._middle(cut)
             half = cut.length // 2
             if first < cut.start + half:
                 cut = _kept(half, cut.start, cut, cut.used, middle)
             else:
+                used = used.copy()
                 used[cut.component] = cut.used + middle
                 cut = _kept(half, cut.start + half, cut, cut.used + middle, cut.room - middle)
-        used[cut.component] = cut.used
-        while cut.length > 1:
-            cut = _split(cut, self._middle(cut))
-        return cut.component.astype(np.int16), used
+            path.append((cut, used))
+        self._path = tuple(path)
+        return cut, used
 
     def _root(self) -> _Cut:
         exact = self.shares * SLOTS
@@ -108,8 +121,9 @@ class Apportionment:
             movable = np.where(direction > 0, taken < cut.room, (direction < 0) & (taken > 0))
             rows = np.flatnonzero(movable)
             urgency = (exact[rows] - taken[rows]) * direction[rows]
-            rows = rows[np.lexsort((-urgency, cut.interval[rows]))]
             owner = cut.interval[rows]
+            order = np.argsort(4 * owner - np.clip(urgency, -1, 2), kind="stable")
+            rows, owner = rows[order], owner[order]
             sizes = np.bincount(owner, minlength=cut.intervals)
             rank = np.arange(rows.size) - (np.cumsum(sizes) - sizes)[owner]
             rows = rows[rank < np.abs(missing)[owner]]

@@ -45,12 +45,12 @@ class Mixture(Artifact):
     exhausted: str
     tail: str
 
-    def present(self) -> str:
-        """A line for the console for each cell."""
+    def present(self, places: dict[str, str]) -> str:
+        """A line for the console for each cell, and where things lie."""
         rows = [
             f"{cell:24} {shards.tokens:>15,} tokens  "
             + "  ".join(f"{phase.weights[cell]:8.4%}" for phase in self.phases)
             for cell, shards in sorted(self.components.items())
         ]
         head = f"{'cell':24} {'':>22}  " + "  ".join(f"{phase.name:>8}" for phase in self.phases)
-        return "\n".join([head, *rows])
+        return "\n".join([head, *rows, *(f"{what}: {where}" for what, where in places.items())])

@@ -72,11 +72,18 @@ class MixtureLoader:
         counts = self.order.counts(self.total_sequences if place is None else place)
         return {name: float(c / size) for name, c, size in zip(self.names, counts, self.order.sizes, strict=True)}
 
+    def dropped_tokens(self) -> dict[str, int]:
+        """Tokens of each component that no sequence holds: its tail when ``tail`` is ``"drop"``, otherwise none."""
+        return {
+            name: max(0, self.mixture.components[name].tokens - int(size) * self.sequence_length)
+            for name, size in zip(self.names, self.order.sizes, strict=True)
+        }
+
     def report(self) -> dict[str, Any]:
         """Realised against asked shares by phase, sequences and epochs by component, over the whole run."""
         bounds = (0, *self.order.ends)
         counts = [self.order.counts(bound) for bound in bounds]
-        epochs = self.epochs()
+        epochs, dropped = self.epochs(), self.dropped_tokens()
         return {
             "sequence_length": self.sequence_length,
             "total_sequences": self.total_sequences,
@@ -88,6 +95,7 @@ class MixtureLoader:
                 {
                     "name": name,
                     "sequences": int(self.order.sizes[index]),
+                    "dropped_tokens": dropped[name],
                     "drawn": int(counts[-1][index]),
                     "epochs": epochs[name],
                     "asked": [phase.weights[name] for phase in self.mixture.phases],

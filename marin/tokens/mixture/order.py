@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,7 +65,7 @@ class MixtureOrder:
         self._bases: list[Ints] = [np.zeros(len(self.names), dtype=np.int64)]
         for phase, begin, end in zip(self._phases, (0, *self.ends), self.ends, strict=False):
             self._bases.append(self._bases[-1] + phase.counts(end - begin))
-        self._cache: OrderedDict[tuple[int, int], SequenceRefs] = OrderedDict()
+        self._block = functools.lru_cache(maxsize=CACHED_BLOCKS)(self._make_block)
 
     def counts(self, place: int) -> Ints:
         """Sequences of each component among the first ``place`` of the run."""
@@ -107,16 +107,6 @@ class MixtureOrder:
             if place < end:
                 return index
         return len(self.ends) - 1
-
-    def _block(self, phase: int, block: int) -> SequenceRefs:
-        key = (phase, block)
-        found = self._cache.get(key)
-        if found is None:
-            found = self._make_block(phase, block)
-            self._cache[key] = found
-            if len(self._cache) > CACHED_BLOCKS:
-                self._cache.popitem(last=False)
-        return found
 
     def _make_block(self, phase: int, block: int) -> SequenceRefs:
         components, used = self._phases[phase].block(block)

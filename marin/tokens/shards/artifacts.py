@@ -60,6 +60,7 @@ class TokenShards(Artifact):
     pad_id: int
     tokenizer_sha256: str
 
-    def present(self) -> str:
-        """One line for the console."""
-        return f"{self.tokens:,} tokens of {self.documents:,} documents ({self.selection}) in {len(self.shards)} shards"
+    def present(self, places: dict[str, str]) -> str:
+        """A line for the console, and where things lie."""
+        line = f"{self.tokens:,} tokens of {self.documents:,} documents ({self.selection}) in {len(self.shards)} shards"
+        return "\n".join([line, *(f"{what}: {where}" for what, where in places.items())])

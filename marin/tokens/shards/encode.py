@@ -23,6 +23,8 @@ DOCUMENTS_SCHEMA = pa.schema(
     [pa.field("id", pa.string(), nullable=False), pa.field("tokens", pa.int32(), nullable=False)]
 )
 
+ROW_GROUP_DOCUMENTS = 1 << 17
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -75,27 +77,29 @@ def encode_bundle(bundle: Bundle) -> EncodedBundle:
     codec = load_codec(bundle.tokenizer)
     vocab_size = bundle.tokenizer.vocab_size
     read = empty = text_bytes = 0
-    with run.write(f"{bundle.name}.bin") as stream, run.write(f"{bundle.name}.documents.parquet") as provenance:
+    kept_ids: list[str] = []
+    kept_lengths: list[int] = []
+    with run.write(f"{bundle.name}.bin") as stream:
         tokens = TokenWriter(stream, dtype_for(vocab_size), vocab_size)
-        rows = pq.ParquetWriter(provenance, DOCUMENTS_SCHEMA, compression="zstd")
-        with rows:
-            for shard in bundle.shards:
-                before = read
-                for ids, texts in read_batches(bundle.clean, shard, bundle.batch_bytes):
-                    read += len(texts)
-                    kept = [index for index, text in enumerate(texts) if text]
-                    empty += len(texts) - len(kept)
-                    flat, lengths = frame_documents(codec, [texts[index] for index in kept])
-                    tokens.add(flat, lengths)
-                    text_bytes += sum(len(texts[index].encode("utf-8", "replace")) for index in kept)
-                    rows.write_table(
-                        pa.table({"id": [ids[index] for index in kept], "tokens": lengths}, schema=DOCUMENTS_SCHEMA)
-                    )
-                if read - before != shard.rows:
-                    raise StepError(
-                        f"document shard {shard.name} holds {read - before} rows, its record says {shard.rows}; "
-                        "redo the step that made the documents"
-                    )
+        for shard in bundle.shards:
+            before = read
+            for ids, texts in read_batches(bundle.clean, shard, bundle.batch_bytes):
+                read += len(texts)
+                kept = [index for index, text in enumerate(texts) if text]
+                empty += len(texts) - len(kept)
+                flat, lengths = frame_documents(codec, [texts[index] for index in kept])
+                tokens.add(flat, lengths)
+                text_bytes += sum(len(texts[index].encode("utf-8", "replace")) for index in kept)
+                kept_ids += [ids[index] for index in kept]
+                kept_lengths += lengths
+            if read - before != shard.rows:
+                raise StepError(
+                    f"document shard {shard.name} holds {read - before} rows, its record says {shard.rows}; "
+                    "redo the step that made the documents"
+                )
+    with run.write(f"{bundle.name}.documents.parquet") as provenance:
+        table = pa.table({"id": kept_ids, "tokens": kept_lengths}, schema=DOCUMENTS_SCHEMA)
+        pq.write_table(table, provenance, compression="zstd", row_group_size=ROW_GROUP_DOCUMENTS)
     run.write_bytes(f"{bundle.name}.idx", tokens.index.to_bytes())
     return EncodedBundle(
         name=bundle.name,

@@ -37,9 +37,10 @@ class Tokenizer(Artifact):
     trained_bytes: int
     sha256: str
 
-    def present(self) -> str:
-        """One line for the console."""
-        return (
+    def present(self, places: dict[str, str]) -> str:
+        """A line for the console, and where things lie."""
+        line = (
             f"tokenizer of {self.real_vocab_size:,} entries (model vocabulary {self.vocab_size:,}), "
             f"trained on {self.trained_bytes / 1e6:,.1f} MB"
         )
+        return "\n".join([line, *(f"{what}: {where}" for what, where in places.items())])

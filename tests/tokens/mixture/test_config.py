@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from marin.tokens.mixture.cells import CellTable
+from marin.tokens.mixture.config import MixtureConfig, Phase
+from marin.tokens.mixture.weights import InfeasibleMixture, epochs_over, resolve_weights
+
+TWO_PHASES = (
+    Phase("main", 0.8, "shares", {"a": 0.7, "b": 0.3}),
+    Phase("cooldown", 0.2, "shares", {"a": 0.2, "b": 0.8}),
+)
+
+PUBLIC = {
+    "tokenizer": "some tokenizer",
+    "available_tokens": {"c00q0": 900, "c00q1": 9_000, "c01q0": 9_500, "c01q1": 10_000},
+    "phase_budgets": [15_000, 3_750],
+    "phase0_weights": {"c00q0": 0.05, "c00q1": 0.45, "c01q0": 0.1, "c01q1": 0.4},
+    "phase1_weights": {"c00q0": 0.02, "c00q1": 0.58, "c01q0": 0.05, "c01q1": 0.35},
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"phases": ()}, "phases is empty"),
+        ({"phases": (Phase("x", 0.5), Phase("x", 0.5))}, "two phases called 'x'"),
+        ({"phases": (Phase("x", 0.5), Phase("y", 0.4))}, "sum to 0.9, not 1 .x 0.5, y 0.4."),
+        ({"max_epochs": 2.0}, "max_epochs needs mixture.budget_tokens"),
+        ({"max_epochs": 0.0, "budget_tokens": 5}, "max_epochs is 0.0"),
+        ({"budget_tokens": 0}, "budget_tokens is 0"),
+        ({"exhausted": "wrap"}, "exhausted is 'wrap'"),
+        ({"tail": "cut"}, "tail is 'cut'"),
+        ({"phases": (Phase("x", 1.0, "shares", {"a": 0.5, "b": 0.4}),), "normalise": False}, "'x' sum to 0.9"),
+        (
+            {"phases": (TWO_PHASES[0], Phase("y", 0.2, "shares", {"a": 1.0}))},
+            "'b' has a weight in phase 'main' and none",
+        ),
+    ],
+)
+def test_a_bad_mixture_is_refused_when_it_is_read(arguments: dict, text: str):
+    with pytest.raises(ValueError, match=text):
+        MixtureConfig(**arguments)
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.1, float("nan")])
+def test_a_phase_is_a_share_of_the_run(share: float):
+    with pytest.raises(ValueError, match="phase 'x': share is"):
+        Phase("x", share)
+
+
+def test_factors_on_token_counts_become_shares():
+    config = MixtureConfig((Phase("main", 0.5), Phase("late", 0.5, weights={"b": 3.0})))
+    resolved = resolve_weights(config, {"a": 300, "b": 100})
+    assert resolved.phases == ({"a": 0.75, "b": 0.25}, {"a": 0.5, "b": 0.5})
+    assert resolved.notes == ()
+    assert epochs_over(config, resolved.phases, {"a": 300, "b": 100}) == {
+        "a": 400 * 0.625 / 300,
+        "b": 400 * 0.375 / 100,
+    }
+
+
+def test_the_cap_lowers_what_is_seen_too_often_and_raises_the_rest_in_proportion():
+    phases = (Phase("main", 0.75), Phase("late", 0.25, weights={"small": 100.0}))
+    tokens = {"small": 100, "big": 8_000, "other": 2_000}
+    config = MixtureConfig(phases, budget_tokens=10_000, max_epochs=4)
+    resolved = resolve_weights(config, tokens)
+    assert resolved.capped == ("small",)
+    assert "cap of 4 epochs lowered the weight of small" in resolved.notes[0]
+    epochs = epochs_over(config, resolved.phases, tokens)
+    assert epochs["small"] == pytest.approx(4)
+    for weights in resolved.phases:
+        assert sum(weights.values()) == pytest.approx(1, abs=1e-12)
+        assert weights["big"] / weights["other"] == pytest.approx(4)
+
+
+def test_a_cap_that_raises_another_cell_over_it_is_kept_too():
+    tokens = {"a": 10, "b": 100, "c": 10_000}
+    config = MixtureConfig(
+        (Phase("all", weights={"a": 1_000.0, "b": 10.0, "c": 0.05}),), budget_tokens=1_000, max_epochs=2
+    )
+    resolved = resolve_weights(config, tokens)
+    epochs = epochs_over(config, resolved.phases, tokens)
+    assert max(epochs.values()) <= 2 + 1e-6
+    assert resolved.capped == ("a", "b")
+
+
+def test_a_budget_that_the_cells_cannot_fill_is_refused():
+    config = MixtureConfig(budget_tokens=1_000, max_epochs=2)
+    with pytest.raises(InfeasibleMixture, match="need more text than these cells hold"):
+        resolve_weights(config, {"a": 100, "b": 200})
+    assert resolve_weights(config, {"a": 200, "b": 300}).phases[0] == {"a": 0.4, "b": 0.6}
+
+
+def test_listed_shares_above_the_cap_are_refused_by_cell():
+    config = MixtureConfig(TWO_PHASES, budget_tokens=1_000, max_epochs=2)
+    with pytest.raises(InfeasibleMixture, match=r"cap of 2 epochs over 1,000 tokens: b 4.00 epochs \(at most 0.2 of"):
+        resolve_weights(config, {"a": 1_000, "b": 100})
+
+
+def test_the_public_cell_table_is_read_and_written_unchanged():
+    table = CellTable.from_json(json.dumps(PUBLIC))
+    assert json.loads(table.to_json()) == PUBLIC
+    config = table.config(max_epochs=8)
+    assert [phase.share for phase in config.phases] == [0.8, pytest.approx(0.2)]
+    resolved = resolve_weights(config, table.available_tokens)
+    for index, weights in enumerate(resolved.phases):
+        assert weights == pytest.approx(PUBLIC[f"phase{index}_weights"])
+    epochs = epochs_over(config, resolved.phases, table.available_tokens)
+    assert epochs["c00q0"] == pytest.approx((0.05 * 15_000 + 0.02 * 3_750) / 900)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"phase1_weights": None}, "not a cell table"),
+        ({"phase1_weights": {"c00q0": 1.0}}, "has a weight in phase"),
+        ({"phase0_weights": {"zz": 1.0}, "phase1_weights": {"zz": 1.0}}, "no such cell 'zz'"),
+        ({"phase_budgets": [15_000]}, "no key 'phase1_weights'"),
+        ({"phase_budgets": [1, 2, 3]}, "needs the key 'phase2_weights'"),
+        ({"available_tokens": PUBLIC["available_tokens"] | {"c00q0": 0}}, r"available_tokens\['c00q0'\] is 0"),
+    ],
+)
+def test_a_broken_cell_table_is_refused(change: dict, text: str):
+    with pytest.raises(ValueError, match=text):
+        CellTable.from_json(json.dumps(PUBLIC | change))
