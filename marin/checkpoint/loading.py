@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from marin.checkpoint.artifacts import Checkpoint
 from marin.checkpoint.layout import PROGRESS, PUBLISHED
@@ -22,20 +22,19 @@ def load_model(checkpoint: Checkpoint, device: str = "cpu") -> Transformer:
     import torch
 
     from marin.checkpoint.store import load_tensors, stored_forms
-    from marin.checkpoint.tensors import MODEL, model_tensors
+    from marin.checkpoint.tensors import MODEL, announce_loaded, model_tensors
     from marin.model.transformer import Transformer
 
-    def read(name: str):  # type: ignore[no-untyped-def]
+    def read(name: str) -> BinaryIO:
         return checkpoint.open(f"{PUBLISHED}/{name}")
 
     where = f"checkpoint of step {checkpoint.step}"
     stored = json.loads(checkpoint.read(f"{PUBLISHED}/{PROGRESS}"))["identity"]["model"]
     check_identity(stored, as_json(checkpoint.model), where)
-    model = Transformer(checkpoint.model)
-    dtypes = {
-        form.dtype for name, form in stored_forms(read).items() if name.startswith(MODEL) and name.endswith(".weight")
-    }
-    if dtypes == {str(torch.float64)}:
-        model = model.double()
+    double = stored_forms(read)[f"{MODEL}embedding.weight"].dtype == str(torch.float64)
+    with torch.device("meta"):
+        model = Transformer(checkpoint.model).to(torch.float64 if double else torch.float32)
+    model.to_empty(device=device)
+    model.reset_routing()
     load_tensors(read, model_tensors(model), where=where, prefix=MODEL)
-    return model.to(device).eval()
+    return announce_loaded(model).eval()

@@ -8,12 +8,15 @@ matters. Hyperparameters are no state: they come from the config and the schedul
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from marin.checkpoint.errors import CheckpointError
+
+M = TypeVar("M", bound=nn.Module)
 
 MODEL = "model."
 OPTIMIZER = "optimizer."
@@ -62,6 +65,12 @@ def create_optimizer_state(optimizer: Optimizer) -> None:
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
+
+
+def announce_loaded(model: M) -> M:
+    """Runs the load hooks of a model whose tensors were filled in place, so that nothing derived from them is kept."""
+    model.load_state_dict(model.state_dict())
+    return model
 
 
 def first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from marin.execution import runtime
 from marin.model.config import ComputeConfig
 from marin.optim.config import FINAL_SHARE, WARMUP_SHARE, OptimizerConfig, Schedule
-from marin.parallel.config import ParallelPlan, Precision
+from marin.parallel.config import ParallelPlan, Precision, Recompute
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class TrainingConfig:
     micro_batch_sequences: int | None = runtime(None)
     """Sequences that a rank takes through the model at once, None for its whole part of the batch."""
     parallel: ParallelPlan = runtime(ParallelPlan())
+    recompute: Recompute = runtime(Recompute.NONE)
     compute: ComputeConfig = runtime(ComputeConfig())
     checkpoints: CheckpointPolicy = runtime(CheckpointPolicy())
     log_every: int = runtime(10)

@@ -22,7 +22,7 @@ from marin.checkpoint.completeness import FoundCheckpoint
 from marin.checkpoint.progress import Progress, check_identity
 from marin.checkpoint.state_folder import StateFolder
 from marin.checkpoint.store import CheckpointStore
-from marin.checkpoint.tensors import create_optimizer_state, model_tensors, optimizer_tensors
+from marin.checkpoint.tensors import announce_loaded, create_optimizer_state, model_tensors, optimizer_tensors
 from marin.execution import StepError, derive_seed
 from marin.model.accounting import flops_per_token
 from marin.model.config import ModelConfig
@@ -143,6 +143,7 @@ class TrainingLoop:
         if progress.updates:
             create_optimizer_state(self.trainee.optimizer)
         self.checkpoints.load(found, self.tensors())
+        announce_loaded(self.trainee.model)
         self.step, self.tokens = progress.step, progress.tokens
         self.updates, self.skipped_in_a_row = progress.updates, progress.skipped_in_a_row
         self.validations = list(progress.validations)

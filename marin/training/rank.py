@@ -4,14 +4,17 @@ cheaply.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from marin.execution import current_run
+from marin.checkpoint.completeness import FoundCheckpoint
+from marin.checkpoint.layout import FINISH_MARK
+from marin.execution import current_run, derive_seed
 from marin.training.environment import RankEnvironment
 from marin.training.job import PublishedFile, TrainingJob, TrainingOutcome
 
 if TYPE_CHECKING:
-    from marin.training.loop import LoopResult, RunView
+    from marin.training.loop import RunView
 
 
 def train_rank(job: TrainingJob) -> TrainingOutcome:
@@ -23,50 +26,50 @@ def train_rank(job: TrainingJob) -> TrainingOutcome:
 
 def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
     """`train_rank` with the run around it given by hand."""
+    from marin.model.accounting import flops_per_token
     from marin.tokens.mixture.loader import MixtureLoader, packed_batches
+    from marin.training.baseline import unigram_losses
     from marin.training.loop import TrainingLoop
     from marin.training.process_group import process_group
     from marin.training.trainee import build_trainee
 
     length = job.model.sequence_length
+    loader = MixtureLoader(
+        job.mixture, length, derive_seed(job.training.seed, "data order"), job.training.sequences
+    )
     with process_group(RankEnvironment.read()) as ranks:
         loop = TrainingLoop(
             model=job.model,
             training=job.training,
             identity=job.identity(),
-            source=MixtureLoader(job.mixture, length, job.training.seed, job.training.sequences),
-            components=tuple(job.mixture.components),
+            source=loader,
+            components=loader.names,
             heldout={
-                source: lambda size, shards=shards: packed_batches(shards, length, size)
-                for source, shards in job.heldout.items()
+                source: partial(packed_batches, shards, length)
+                for source, shards in sorted(job.heldout.items())
             },
             trainee=build_trainee(job.model, job.training, ranks),
             ranks=ranks,
             run=run,
         )
         result = loop.run()
-    return outcome_of(job, result)
-
-
-def outcome_of(job: TrainingJob, result: LoopResult) -> TrainingOutcome:
-    """What the dispatching step needs of a finished run."""
-    from marin.model.accounting import flops_per_token
-    from marin.training.baseline import unigram_losses
-
-    digests = {file.name: file.sha256 for file in result.checkpoint.mark.files}
-    files = tuple(
-        PublishedFile(name=name, key=key, sha256=digests.get(name))
-        for name, key in sorted(result.checkpoint.keys.items())
-        if name in digests or name == "COMPLETE.json"
-    )
+    target_counts = {source: loss.target_counts for source, loss in result.validation.items()}
     return TrainingOutcome(
         step=result.progress.step,
         tokens=result.progress.tokens,
         skipped_steps=result.progress.step - result.progress.updates,
-        checkpoint=files,
+        checkpoint=published_files(result.checkpoint),
         metrics=result.progress.metrics,
         validations=result.progress.validations,
-        unigram_losses=unigram_losses(job, {source: loss.target_counts for source, loss in result.validation.items()}),
+        unigram_losses=unigram_losses(job.mixture, loader.epochs(), target_counts, job.model.vocab_size),
         peak_flops=result.peak_flops,
         flops_per_token=flops_per_token(job.model),
+    )
+
+
+def published_files(checkpoint: FoundCheckpoint) -> tuple[PublishedFile, ...]:
+    """Every file of a checkpoint with what is known of it, the finish mark included."""
+    digests = {file.name: file.sha256 for file in checkpoint.mark.files} | {FINISH_MARK: None}
+    return tuple(
+        PublishedFile(name=name, key=checkpoint.keys[name], sha256=digests[name]) for name in sorted(digests)
     )

@@ -1,0 +1,92 @@
+"""The model with its optimizer, spread over the ranks: what the loop updates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from marin.execution import derive_seed
+from marin.model.config import ModelConfig
+from marin.model.outputs import Reducer, RouterStatistics
+from marin.model.transformer import Transformer
+from marin.optim.build import apply_schedule, build_optimizer
+from marin.parallel.build import build_model
+from marin.parallel.gradients import clip_gradients, gradient_norm
+from marin.parallel.meshes import build_meshes
+from marin.parallel.reduction import MeshReducer
+from marin.parallel.sharding import compute_dtype
+from marin.training.config import TrainingConfig
+from marin.training.process_group import RankContext
+
+
+class Trainee:
+    """One model under training. The methods about gradients and routing are collective: every rank calls them."""
+
+    def __init__(
+        self, model: Transformer, optimizer: Optimizer, *, reducer: Reducer, compute_dtype: torch.dtype
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.reducer = reducer
+        self.compute_dtype = compute_dtype
+
+    def update(self, norm: float, clip: float | None) -> None:
+        """One optimizer step, with the gradient of this norm scaled down to `clip` when it is given and exceeded."""
+        if clip is not None and norm > clip:
+            clip_gradients(self.model, torch.tensor(norm), clip)
+        self.optimizer.step()
+
+    def gradient_norm(self) -> float:
+        """Norm of the gradient over all parameters and ranks; the same on every rank."""
+        return float(gradient_norm(self.model))
+
+    def drop_gradients(self) -> None:
+        """Leaves no gradient."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def set_rates(self, share: float) -> dict[str, float]:
+        """Sets every group's rate to a share of its peak; returns the rates by the group's name, or its number."""
+        apply_schedule(self.optimizer, share)
+        groups = enumerate(self.optimizer.param_groups)
+        return {str(group.get("name", index)): float(group["lr"]) for index, group in groups}
+
+    def finish_routing(self, *, update: bool) -> dict[str, Any]:
+        """Sets the router biases from the whole step and returns its routing; without `update` the step is forgotten.
+
+        A skipped step leaves no trace in the routers: its counts may come from values that are not finite.
+        """
+        if not update:
+            for router in self.model.routers():
+                router.clear_counts()
+            return {}
+        return routing_figures(self.model.update_router_bias(self.reducer))
+
+
+def build_trainee(
+    model: ModelConfig, training: TrainingConfig, ranks: RankContext, dtype: torch.dtype = torch.float32
+) -> Trainee:
+    """Initial weights and optimizer of a run: the same for any number of ranks. `dtype` is that of the weights."""
+    meshes = build_meshes(training.parallel, ranks.device.type)
+    transformer = build_model(
+        model,
+        meshes=meshes,
+        seed=derive_seed(training.seed, "initial weights"),
+        device=ranks.device,
+        dtype=dtype,
+        precision=training.precision,
+        recompute=training.recompute,
+        compute=training.compute,
+    )
+    optimizer = build_optimizer(transformer, training.optimizer)
+    computed = compute_dtype(training.precision, ranks.device.type) or dtype
+    return Trainee(transformer, optimizer, reducer=MeshReducer(meshes), compute_dtype=computed)
+
+
+def routing_figures(statistics: RouterStatistics) -> dict[str, Any]:
+    """Routing of a step for the metrics log: the model's summary, and each layer's highest load over its mean load."""
+    load = statistics.load_LE.double()
+    by_layer = load.amax(1) / load.mean(1).clamp(min=1e-30)
+    summary = {name.removeprefix("moe/"): value for name, value in statistics.summary().items()}
+    return {**summary, "load_max_over_mean_by_layer": by_layer.tolist()}
