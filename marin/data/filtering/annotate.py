@@ -6,7 +6,7 @@ Imports pyarrow and numpy; import this module inside step bodies only.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from marin.data.filtering.language import load_identifier
 from marin.data.filtering.minhash import band_keys, content_hash
 from marin.data.filtering.pii import count_addresses
 from marin.data.filtering.rules import failed_rules
-from marin.data.filtering.urls import BlockedUrls, blocked_urls
+from marin.data.filtering.urls import BlockedUrls, UrlJudge, blocked_urls
 from marin.data.filtering.words import WordTable
 from marin.execution import Flow, current_run
 
@@ -64,7 +64,7 @@ def word_table() -> WordTable:
     return WordTable()
 
 
-def signals_of(text: str, url: str | None, config: SignalConfig, blocked: BlockedUrls) -> dict[str, Any]:
+def signals_of(text: str, url: str | None, config: SignalConfig, urls: UrlJudge) -> dict[str, Any]:
     """All signals of one document but its id. Never raises on any text."""
     part = text[: config.longest_text]
     features = measure(part, word_table())
@@ -75,7 +75,7 @@ def signals_of(text: str, url: str | None, config: SignalConfig, blocked: Blocke
         **features.columns,
         "language": language.language,
         "language_score": language.score,
-        "url_reason": blocked.reason(url),
+        "url_reason": urls.reason(url),
         "emails": emails,
         "ips": ips,
         "content": content_hash(features.plain_words, text[config.longest_text :]),
@@ -101,12 +101,13 @@ def _urls(pages: Documents) -> Iterable[str]:
 
 def _annotate_shard(task: _Task) -> AttributeShard:
     run = current_run()
+    urls = UrlJudge(task.blocked)
     parts: list[pa.RecordBatch] = []
     done = 0
     for batch in iterate_batches(task.pages, task.shard, columns=("id", "text", "url"), batch_rows=256):
         columns = batch.to_pydict()
         rows = [
-            {"id": document_id, **signals_of(text, url, task.config, task.blocked)}
+            {"id": document_id, **signals_of(text, url, task.config, urls)}
             for document_id, text, url in zip(columns["id"], columns["text"], columns["url"], strict=True)
         ]
         parts.append(pa.RecordBatch.from_pylist(rows, schema=SIGNAL_SCHEMA))
@@ -115,12 +116,3 @@ def _annotate_shard(task: _Task) -> AttributeShard:
     table = pa.Table.from_batches(parts, schema=SIGNAL_SCHEMA)
     run.account(Flow(unit="documents", read=done, kept=table.num_rows, dropped={}))
     return write_attributes(run.write, task.pages, task.shard, table, stem=KIND)
-
-
-def rejudge(rows: Sequence[dict[str, Any]], config: SignalConfig) -> list[str | None]:
-    """The first reason of each row under other thresholds, from stored columns alone."""
-    found: list[str | None] = []
-    for row in rows:
-        reasons = failed_rules(row, config.rules, config.language)
-        found.append(reasons[0] if reasons else None)
-    return found

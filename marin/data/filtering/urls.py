@@ -24,10 +24,10 @@ _ARCHIVE = "url_filterblacklistsv0_3_0.tar.gz"
 
 @dataclass(frozen=True)
 class BlockedUrls:
-    """Rules over a known set of URLs. Small, and pickles.
+    """What is blocked among a known set of URLs. Small, and pickles to the same bytes in every process.
 
     Attributes:
-        domains: blocked domains and hosts that occur among the URLs.
+        domains: blocked domains and hosts that occur among the URLs, sorted, like all that follows.
         urls: blocked URLs that occur.
         words: words that a URL must not contain.
         soft_words: words that a URL must not contain ``soft_limit`` of.
@@ -35,31 +35,43 @@ class BlockedUrls:
         soft_limit: see ``soft_words``.
     """
 
-    domains: frozenset[str]
-    urls: frozenset[str]
-    words: frozenset[str]
-    soft_words: frozenset[str]
+    domains: tuple[str, ...]
+    urls: tuple[str, ...]
+    words: tuple[str, ...]
+    soft_words: tuple[str, ...]
     parts: tuple[str, ...]
     soft_limit: int
+
+
+class UrlJudge:
+    """Says why a URL is dropped."""
+
+    def __init__(self, blocked: BlockedUrls) -> None:
+        self._domains = frozenset(blocked.domains)
+        self._urls = frozenset(blocked.urls)
+        self._words = frozenset(blocked.words)
+        self._soft_words = frozenset(blocked.soft_words)
+        self._parts = blocked.parts
+        self._soft_limit = blocked.soft_limit
 
     def reason(self, url: str | None) -> str | None:
         """Why a URL is dropped, or None. A document without a URL passes."""
         if not url:
             return None
         host = host_of(url)
-        if registered_domain(host) in self.domains:
+        if registered_domain(host) in self._domains:
             return "url_domain"
-        if any(suffix in self.domains for suffix in _suffixes(host)):
+        if any(suffix in self._domains for suffix in _suffixes(host)):
             return "url_subdomain"
-        if url in self.urls:
+        if url in self._urls:
             return "url_listed"
         words = set(_WORD_BREAK.split(url))
-        if not self.words.isdisjoint(words):
+        if not self._words.isdisjoint(words):
             return "url_banned_word"
-        if len(self.soft_words & words) >= self.soft_limit:
+        if len(self._soft_words & words) >= self._soft_limit:
             return "url_soft_words"
         squeezed = _WORD_BREAK.sub("", url).lower()
-        if any(part in squeezed for part in self.parts):
+        if any(part in squeezed for part in self._parts):
             return "url_banned_part"
         return None
 
@@ -87,10 +99,10 @@ def blocked_urls(urls: Iterable[str], config: UrlConfig) -> BlockedUrls:
         words, soft_words = _word_list("banned_words.txt"), _word_list("soft_banned_words.txt")
         parts = tuple(sorted(_word_list("banned_subwords.txt")))
     return BlockedUrls(
-        domains=frozenset(domains),
-        urls=frozenset(listed),
-        words=words,
-        soft_words=soft_words,
+        domains=tuple(sorted(domains)),
+        urls=tuple(sorted(listed)),
+        words=tuple(sorted(words)),
+        soft_words=tuple(sorted(soft_words)),
         parts=parts,
         soft_limit=config.soft_words,
     )

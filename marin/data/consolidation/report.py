@@ -1,0 +1,161 @@
+"""The report page and the data card of consolidated documents: plain functions of one summary."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from typing import Any
+
+from marin.data.consolidation.decide import DROP_ORDER
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A document that the report shows: its beginning, and ``"kept"`` or the reason it was dropped for."""
+
+    id: str
+    source: str
+    url: str
+    label: str
+    excerpt: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Documents of one split, source and quality bucket."""
+
+    split: str
+    source: str
+    quality: int
+    documents: int
+    text_bytes: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All that the report and the card say.
+
+    Attributes:
+        title: heading.
+        read: documents that came in.
+        kept: documents that stayed.
+        text_bytes: UTF-8 bytes of their text.
+        dropped: documents by reason, in the order in which reasons are tried.
+        by_source: kept and dropped documents of each source.
+        by_language: kept and dropped documents of each language.
+        lengths: documents by the number of binary digits of their length in characters, kept and dropped.
+        cells: what lies in the shards.
+        samples: documents to show.
+        emails: e-mail addresses masked.
+        ips: IP addresses masked.
+        validation_share: share of documents held out.
+        policy: the policy, as Python prints it.
+    """
+
+    title: str
+    read: int
+    kept: int
+    text_bytes: int
+    dropped: dict[str, int]
+    by_source: dict[str, dict[str, int]]
+    by_language: dict[str, dict[str, int]]
+    lengths: dict[str, dict[int, int]]
+    cells: tuple[Cell, ...]
+    samples: tuple[Sample, ...]
+    emails: int
+    ips: int
+    validation_share: float
+    policy: str
+
+    def counts(self) -> dict[str, Any]:
+        """The numbers, as JSON holds them."""
+        plain = asdict(self)
+        del plain["samples"], plain["policy"]
+        return plain
+
+
+def report_page(summary: Summary) -> str:
+    """One HTML page that needs nothing beside it. All text of documents is escaped."""
+    page: str = _template("report.html").render(
+        summary=summary, bars=_bars(summary), histogram=_histogram(summary), groups=_groups(summary)
+    )
+    return page
+
+
+def data_card(summary: Summary) -> str:
+    """The README of the documents, in Markdown."""
+    card: str = _template("card.md").render(summary=summary)
+    return card
+
+
+@functools.cache
+def _template(name: str) -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=name.endswith(".html"), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["number"] = "{:,}".format
+    environment.filters["size"] = _size
+    source = files("marin.data.consolidation").joinpath("templates", name).read_text(encoding="utf-8")
+    return environment.from_string(source)
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def _bars(summary: Summary) -> list[dict[str, Any]]:
+    """A bar for what was kept and for every reason, with its share of all documents."""
+    rows = [("kept", summary.kept), *summary.dropped.items()]
+    most = max(1, *(count for _, count in rows))
+    return [
+        {"label": label, "count": count, "width": 100 * count / most, "share": 100 * count / max(1, summary.read)}
+        for label, count in rows
+    ]
+
+
+def _histogram(summary: Summary) -> dict[str, Any]:
+    """Columns of an SVG: kept documents at the bottom, dropped ones on top, by length in powers of two."""
+    digits = sorted({digit for counts in summary.lengths.values() for digit in counts})
+    if not digits:
+        return {"columns": [], "width": 0}
+    span = range(digits[0], digits[-1] + 1)
+    kept, dropped = summary.lengths.get("kept", {}), summary.lengths.get("dropped", {})
+    most = max(kept.get(digit, 0) + dropped.get(digit, 0) for digit in span)
+    columns = []
+    for place, digit in enumerate(span):
+        low = 150 * kept.get(digit, 0) / most
+        high = 150 * dropped.get(digit, 0) / most
+        columns.append(
+            {
+                "x": 10 + 46 * place,
+                "kept": kept.get(digit, 0),
+                "dropped": dropped.get(digit, 0),
+                "kept_height": low,
+                "kept_y": 160 - low,
+                "dropped_height": high,
+                "dropped_y": 160 - low - high,
+                "label": _short(1 << (digit - 1)) if digit else "0",
+            }
+        )
+    return {"columns": columns, "width": 20 + 46 * len(columns)}
+
+
+def _short(count: int) -> str:
+    if count < 1024:
+        return str(count)
+    return f"{count >> 10}k" if count < 1 << 20 else f"{count >> 20}M"
+
+
+def _groups(summary: Summary) -> list[tuple[str, list[Sample]]]:
+    """Samples by label, kept ones first, then in the order of reasons."""
+    order = {label: at for at, label in enumerate(("kept", *DROP_ORDER))}
+    labels = sorted({sample.label for sample in summary.samples}, key=lambda label: order.get(label, len(order)))
+    return [(label, [sample for sample in summary.samples if sample.label == label]) for label in labels]

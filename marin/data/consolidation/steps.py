@@ -1,0 +1,37 @@
+"""The step that joins documents with all that is known of them, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from marin.data.consolidation.config import Policy
+from marin.data.documents.artifacts import Attributes, Documents
+from marin.data.evalsets.artifacts import EvalSet
+from marin.execution import step
+
+
+@step("documents/clean", version="1", fans_out=True)
+def consolidate(
+    pages: Sequence[Documents],
+    signals: Sequence[Attributes],
+    duplicates: Attributes,
+    contamination: Attributes,
+    evalset: EvalSet,
+    config: Policy = Policy(),
+) -> Documents:
+    """Documents that the policy keeps, in shards of one split, source and quality bucket each.
+
+    ``report.html`` shows what was dropped and why, with samples; ``README.md`` is the data card; ``counts.json`` has
+    the numbers.
+
+    Args:
+        pages: the sources.
+        signals: the signals of each, in the same order.
+        duplicates: the duplicates among all sources.
+        contamination: the overlap with evaluation items.
+        evalset: the evaluation set from held-out documents; it says which share of documents is held out.
+        config: the policy.
+    """
+    from marin.data.consolidation.consolidate import consolidate_documents
+
+    return consolidate_documents(pages, signals, duplicates, contamination, evalset, config)
