@@ -96,7 +96,7 @@ class LocalStore(Store):
     def writer(self, key: str) -> ChecksummedWriter:
         path = self._path(key)
         temporary = self._temporary()
-        stream = cast(BinaryIO, open(temporary, "wb"))
+        stream = cast(BinaryIO, open(temporary, "wb"))  # noqa: SIM115 - the writer closes it
         return ChecksummedWriter(stream, _LocalCommit(stream, temporary, path))
 
     def size(self, key: str) -> int | None:

@@ -1,19 +1,14 @@
-"""Stores that fsspec reaches: GCS, S3, and `memory://` for tests.
+"""Stores that fsspec reaches, such as GCS and S3.
 
 Conditional creation is the client's `pipe_file(mode="create")`: `ifGenerationMatch=0` on GCS, `IfNoneMatch: *` on S3.
-`memory://` has no conditional write of its own; a lock of this process stands in for it, which is all that a store
-within one process needs.
 """
 
 from __future__ import annotations
 
-import threading
 from typing import Any, BinaryIO, cast
 
 from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Store, StoreError, check_key
 from marin.storage.writer import ChecksummedWriter
-
-_memory_lock = threading.Lock()
 
 
 class RemoteStore(Store):
@@ -56,15 +51,8 @@ class RemoteStore(Store):
             raise MissingObject(f"nothing lies under {self.url_of(key)}") from error
 
     def create(self, key: str, data: bytes) -> None:
-        full = self._full(key)
-        if self.scheme == "memory":
-            with _memory_lock:
-                if self._fs.exists(full):
-                    raise AlreadyExists(f"{self.url_of(key)} exists")
-                self._fs.pipe_file(full, data)
-            return
         try:
-            self._fs.pipe_file(full, data, mode="create")
+            self._fs.pipe_file(self._full(key), data, mode="create")
         except FileExistsError as error:
             raise AlreadyExists(f"{self.url_of(key)} exists") from error
 

@@ -109,9 +109,12 @@ class Store(ABC):
         probe = f"_probe/{uuid.uuid4().hex}"
         try:
             self.create(probe, b"1")
-        except OSError as error:
+        except StoreError:
+            raise
+        except Exception as error:  # clients have errors of their own: no credentials, no bucket, no network
+            cause = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise StoreError(
-                f"the prefix {self.url} cannot be written ({error.strerror or error}); "
+                f"the prefix {self.url} cannot be written ({cause}); "
                 "choose another with --prefix or MARIN_PREFIX, or mend its permissions"
             ) from error
         try:
@@ -142,6 +145,10 @@ def open_store(url: str | os.PathLike[str]) -> Store:
         from marin.storage.local import LocalStore
 
         return LocalStore(Path(rest).expanduser().absolute())
+    if scheme == "memory":
+        from marin.storage.memory import MemoryStore
+
+        return MemoryStore(scheme, rest)
     from marin.storage.remote import RemoteStore
 
     return RemoteStore(scheme, rest)

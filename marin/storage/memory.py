@@ -1,0 +1,50 @@
+"""`memory://`: objects of this process, for tests. Shared by every store of the process, and by no other process.
+
+fsspec's memory files appear as soon as they are opened, and its readers share one position; here an object appears
+when its writer is closed, and each reader has its own.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from typing import BinaryIO
+
+from marin.storage.remote import RemoteStore
+from marin.storage.store import AlreadyExists, check_key
+from marin.storage.writer import ChecksummedWriter
+
+_creating = threading.Lock()
+
+
+class MemoryStore(RemoteStore):
+    """fsspec's memory file system; a lock of this process stands in for the conditional write."""
+
+    def open(self, key: str) -> BinaryIO:
+        return io.BytesIO(self.read(key))
+
+    def create(self, key: str, data: bytes) -> None:
+        full = self._full(key)
+        with _creating:
+            if self._fs.exists(full):
+                raise AlreadyExists(f"{self.url_of(key)} exists")
+            self._fs.pipe_file(full, data)
+
+    def writer(self, key: str) -> ChecksummedWriter:
+        buffer = io.BytesIO()
+        return ChecksummedWriter(buffer, _MemoryCommit(self, check_key(key), buffer))
+
+
+class _MemoryCommit:
+    """Puts the buffer under its key."""
+
+    def __init__(self, store: MemoryStore, key: str, buffer: io.BytesIO) -> None:
+        self.store = store
+        self.key = key
+        self.buffer = buffer
+
+    def finish(self) -> None:
+        self.store.put(self.key, self.buffer.getvalue())
+
+    def discard(self) -> None:
+        self.buffer.close()
