@@ -60,7 +60,9 @@ def experiment_parser(default: str) -> OneLineParser:
     parser.add_argument("--dry-run", action="store_true", help="print what would run, and why; write nothing")
     parser.add_argument("--only", metavar="REGEX", help="run only the matching steps, and what they need")
     parser.add_argument("--force", metavar="REGEX", help="redo the matching steps although they are done")
-    parser.add_argument("--max-concurrent", type=int, default=8, metavar="N", help="steps at the same time (default: 8)")
+    parser.add_argument(
+        "--max-concurrent", type=int, default=8, metavar="N", help="steps at the same time (default: 8)"
+    )
     parser.add_argument("--cluster", default=default_cluster(), metavar="ADDRESS", help="join this Ray cluster")
     parser.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
     parser.add_argument("--fail-fast", action="store_true", help="start nothing more after the first failure")

@@ -8,8 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from marin.execution import StepError
-from marin.execution import layout
+from marin.execution import StepError, layout
 from marin.execution.claims import claim_state, process_is_gone
 from marin.execution.console import number
 from marin.execution.plan import existing_records
@@ -42,7 +41,9 @@ def find_record(store: Store, what: str) -> Record:
         raise StepError(f"{store.url} has no step {what!r}; steps there: {names}")
     if len(hits) > 1:
         found = [load_record(store, layout.record_key(*hit)) for hit in hits]
-        ways = ", ".join(f"{layout.flat(one.name)}-{layout.short(one.identity)} ({one.label or 'no label'})" for one in found)
+        ways = ", ".join(
+            f"{layout.flat(one.name)}-{layout.short(one.identity)} ({one.label or 'no label'})" for one in found
+        )
         raise StepError(f"{what!r} is {len(hits)} steps: {ways}")
     return load_record(store, layout.record_key(*hits[0]))
 
@@ -95,7 +96,9 @@ def show(store: Store, what: str) -> int:
     for dependency in record.dependencies:
         print(f"  upstream    {dependency.path}: {dependency.name}-{layout.short(dependency.identity)}")
     for flow in record.flows:
-        dropped = ", ".join(f"{reason} {count}" for reason, count in sorted(flow.dropped.items(), key=lambda one: -one[1]))
+        dropped = ", ".join(
+            f"{reason} {count}" for reason, count in sorted(flow.dropped.items(), key=lambda one: -one[1])
+        )
         print(f"  {flow.unit:<11} read {flow.read}, kept {flow.kept}{f', dropped: {dropped}' if dropped else ''}")
     print("  config")
     print(_indented(json.dumps(record.recipe["config"], indent=2, ensure_ascii=False), 4))

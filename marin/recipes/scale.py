@@ -1,0 +1,81 @@
+"""What a scale decides: every size, threshold and weight of the graph in experiments/exp_535b.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from marin.data.consolidation.config import Policy
+from marin.data.crawl.config import CrawlConfig, ExtractConfig
+from marin.data.dedup.config import DecontaminationConfig, DedupConfig
+from marin.data.evalsets.config import EvalFileConfig, EvalSetConfig
+from marin.data.filtering.config import SignalConfig
+from marin.evaluation.config import EvaluationConfig
+from marin.execution import Fleet
+from marin.model.config import ModelConfig
+from marin.tokens.mixture.config import MixtureConfig
+from marin.tokens.shards.config import Selection, TokenizeConfig
+from marin.tokens.tokenizer.config import TokenizerConfig
+from marin.training.config import TrainingConfig
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One component of the mixture: the training documents of a source in a quality bucket."""
+
+    source: str
+    quality: int
+
+    @property
+    def name(self) -> str:
+        """The cell as the mixture's weights name it."""
+        return f"{self.source}-q{self.quality}"
+
+    @property
+    def selection(self) -> Selection:
+        """The cell's documents."""
+        return Selection(split="train", source=self.source, quality=self.quality)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """All decisions of one run of the graph. Every seed is in the configs, derived from the one given to the recipe."""
+
+    crawls: tuple[CrawlConfig, ...]
+    extract: ExtractConfig
+    signals: SignalConfig
+    dedup: DedupConfig
+    evalset: EvalSetConfig
+    evalfiles: tuple[EvalFileConfig, ...]
+    """Public evaluation sets as local files, kept out of the training text."""
+    decontamination: DecontaminationConfig
+    policy: Policy
+    tokenizer: TokenizerConfig
+    tokenize: TokenizeConfig
+    mixture: MixtureConfig
+    model: ModelConfig
+    training: TrainingConfig
+    fleet: Fleet
+    evaluation: EvaluationConfig
+
+    def __post_init__(self) -> None:
+        sources = self.sources
+        if len(set(sources)) != len(sources):
+            raise ValueError(f"crawls name a source twice: {', '.join(sources)}")
+        self.mixture.check_cells(cell.name for cell in self.cells)
+        self.training.parallel.check(self.model, self.fleet.workers)
+        if self.tokenizer.padded_size(self.tokenizer.vocab_size) != self.model.vocab_size:
+            raise ValueError(
+                f"model.vocab_size is {self.model.vocab_size}, but tokenizer.vocab_size {self.tokenizer.vocab_size} "
+                f"padded to a multiple of {self.tokenizer.pad_to_multiple} is "
+                f"{self.tokenizer.padded_size(self.tokenizer.vocab_size)}; make them equal"
+            )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the crawls."""
+        return tuple(crawl.source for crawl in self.crawls)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Sources times quality buckets."""
+        return tuple(Cell(source, quality) for source in self.sources for quality in range(self.policy.quality.buckets))

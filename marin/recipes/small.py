@@ -1,0 +1,136 @@
+"""`smoke` and `laptop`: the whole graph on two cores, on the documentation of packages that are installed anyway."""
+
+from __future__ import annotations
+
+from marin.data.consolidation.config import Policy, QualityConfig
+from marin.data.crawl.config import ExtractConfig, embedded_crawls
+from marin.data.dedup.config import DecontaminationConfig, DedupConfig
+from marin.data.evalsets.config import EvalSetConfig
+from marin.data.filtering.config import LineRules, Rules, SentenceRules, SignalConfig, WordRules
+from marin.evaluation.config import EvaluationConfig, GenerationConfig
+from marin.execution import Fleet, derive_seed
+from marin.model.config import ModelConfig
+from marin.optim.config import OptimizerConfig
+from marin.parallel.config import ParallelPlan
+from marin.recipes.mixing import two_phases
+from marin.recipes.scale import Scale
+from marin.tokens.shards.config import TokenizeConfig
+from marin.tokens.tokenizer.config import TokenizerConfig
+from marin.training.config import CheckpointPolicy, TrainingConfig, ValidationGrid
+
+ROOT_SEED = 535
+
+DOCUMENTATION_RULES = Rules(
+    words=WordRules(minimum_words=30, minimum_alphabetic_words=0.6),
+    sentences=SentenceRules(minimum_sentences=2),
+    lines=LineRules(duplicate_line_characters=0.1),
+)
+"""The published rules, with room for what documentation has more of than prose: short pages, code and tables."""
+
+
+def small_seed(name: str) -> int:
+    """The seed for a purpose, small enough to read in a config file."""
+    return derive_seed(ROOT_SEED, name) % 2**31
+
+
+def _scale(
+    *,
+    pages: int,
+    vocab_size: int,
+    model: ModelConfig,
+    training: TrainingConfig,
+    evalset: EvalSetConfig,
+    evaluation: EvaluationConfig,
+) -> Scale:
+    crawls = embedded_crawls(max_pages=pages)
+    sources = tuple(crawl.source for crawl in crawls)
+    policy = Policy(quality=QualityConfig(buckets=2))
+    tokens = training.sequences * model.sequence_length
+    return Scale(
+        crawls=crawls,
+        extract=ExtractConfig(extractor="resiliparse"),
+        signals=SignalConfig(rules=DOCUMENTATION_RULES),
+        dedup=DedupConfig(priority=sources),
+        evalset=evalset,
+        evalfiles=(),
+        decontamination=DecontaminationConfig(),
+        policy=policy,
+        tokenizer=TokenizerConfig(vocab_size=vocab_size, pad_to_multiple=64, seed=small_seed("tokenizer")),
+        tokenize=TokenizeConfig(),
+        mixture=two_phases(sources, policy.quality.buckets, tokens),
+        model=model,
+        training=training,
+        fleet=Fleet(workers=2, workers_per_node=2),
+        evaluation=evaluation,
+    )
+
+
+def smoke() -> Scale:
+    """A run of at most 90 seconds, for tests and CI: every stage does its job, the model learns little."""
+    return _scale(
+        pages=240,
+        vocab_size=1_024,
+        model=ModelConfig.shaped(
+            width=64,
+            layers=2,
+            vocab_size=1_024,
+            head_dim=16,
+            experts=8,
+            experts_per_token=2,
+            shared_experts=1,
+            gate_rank=16,
+            sequence_length=128,
+        ),
+        training=TrainingConfig(
+            steps=30,
+            batch_sequences=16,
+            optimizer=OptimizerConfig(learning_rate=6e-3),
+            warmup_share=0.1,
+            seed=small_seed("training"),
+            validation=ValidationGrid(percents=(50.0,), sequences=32),
+            parallel=ParallelPlan(dp_shard=2, ep=2),
+            checkpoints=CheckpointPolicy(every_steps=10),
+            log_every=10,
+        ),
+        evalset=EvalSetConfig(validation_share=0.1, choice_items=24, rolling_documents=6, seed=small_seed("evalset")),
+        evaluation=EvaluationConfig(
+            choice_items=24,
+            rolling_documents=6,
+            heldout_tokens=4_096,
+            bootstrap_iterations=0,
+            generation=GenerationConfig(prompts=2, new_tokens=16),
+            seed=small_seed("evaluation"),
+        ),
+    )
+
+
+def laptop() -> Scale:
+    """The default: minutes on two cores, and a model that has plainly learned."""
+    return _scale(
+        pages=2_000,
+        vocab_size=4_096,
+        model=ModelConfig.shaped(
+            width=128,
+            layers=4,
+            vocab_size=4_096,
+            head_dim=32,
+            experts=16,
+            experts_per_token=2,
+            shared_experts=1,
+            gate_rank=16,
+            sequence_length=256,
+        ),
+        training=TrainingConfig(
+            steps=300,
+            batch_sequences=16,
+            optimizer=OptimizerConfig(learning_rate=4e-3),
+            warmup_share=0.05,
+            seed=small_seed("training"),
+            validation=ValidationGrid(percents=(25.0, 50.0, 75.0), sequences=64),
+            parallel=ParallelPlan(dp_shard=2, ep=2),
+            checkpoints=CheckpointPolicy(every_steps=50),
+            log_every=10,
+        ),
+        evalset=EvalSetConfig(validation_share=0.05, seed=small_seed("evalset")),
+        evaluation=EvaluationConfig(seed=small_seed("evaluation")),
+    )
