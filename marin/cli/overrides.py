@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -92,10 +93,21 @@ def read_config(path: str) -> Any:
 
 
 def encode_config(config: Any) -> Any:
-    """A config as nested plain values."""
+    """A config as nested plain values; enums are their names, as draccus reads them."""
     import draccus
 
-    return draccus.encode(config)
+    return plain(draccus.encode(config))
+
+
+def plain(value: Any) -> Any:
+    """draccus leaves members of text enums as they are; YAML has only their names."""
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
 
 
 def to_yaml(config: Any) -> str:
