@@ -50,11 +50,14 @@ class IsolatedExtractor:
         name: which extractor.
         page_seconds: time limit for one page.
         max_depth: nesting above which a page only has its tags stripped.
+        worker: module that the process runs.
     """
 
-    def __init__(self, name: str, *, page_seconds: float, max_depth: int) -> None:
+    def __init__(
+        self, name: str, *, page_seconds: float, max_depth: int, worker: str = "marin.data.crawl.extraction.worker"
+    ) -> None:
         self._command = [
-            *(sys.executable, "-m", "marin.data.crawl.extraction.worker"),
+            *(sys.executable, "-m", worker),
             *(name, str(max_depth), str(page_seconds)),
         ]
         self._page_seconds = page_seconds

@@ -12,6 +12,7 @@ _MAGIC = b"\x1f\x8b\x08"
 _CHUNK = 256 * 1024
 _GZIP = 31
 _PROBE = 64
+_STEP = 64
 
 
 class MemberState(Enum):
@@ -24,7 +25,7 @@ class MemberState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member: where it starts, where the next one may start, and its content when it is whole."""
+    """One member: where it starts, where the next one may start, and its content as far as it could be inflated."""
 
     offset: int
     end: int
@@ -52,10 +53,8 @@ def walk_members(stream: BinaryIO, offset: int, *, max_bytes: int) -> Iterator[M
             continue
         start = window.offset
         resumed = _resync(window)
-        if member.state is MemberState.TRUNCATED and not resumed:
-            yield member
-        else:
-            yield Member(start, window.offset, MemberState.DAMAGED, b"")
+        state = MemberState.DAMAGED if resumed else member.state
+        yield Member(start, window.offset, state, member.data)
 
 
 class _Window:
@@ -89,20 +88,37 @@ def _inflate(window: _Window, max_bytes: int) -> Member:
     inflater = zlib.decompressobj(_GZIP)
     parts: list[bytes] = []
     size = used = 0
+    state = MemberState.WHOLE
     while not inflater.eof:
         if not window.fill(used + 1):
-            return Member(start, start + used, MemberState.TRUNCATED, b"")
+            state = MemberState.TRUNCATED
+            break
         chunk = bytes(window.data[used : used + _CHUNK])
+        before = inflater.copy()
         try:
             part = inflater.decompress(chunk, max(1, max_bytes - size + 1))
         except zlib.error:
-            return Member(start, start, MemberState.DAMAGED, b"")
+            state = MemberState.DAMAGED
+            parts.append(_inflate_until_error(before, chunk))
+            break
         parts.append(part)
         size += len(part)
         if size > max_bytes:
-            return Member(start, start, MemberState.DAMAGED, b"")
+            state = MemberState.DAMAGED
+            break
         used += len(chunk) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
-    return Member(start, start + used, MemberState.WHOLE, b"".join(parts))
+    return Member(start, start + used, state, b"".join(parts))
+
+
+def _inflate_until_error(inflater: zlib._Decompress, chunk: bytes) -> bytes:
+    """What comes out of a chunk before its fault."""
+    parts: list[bytes] = []
+    for start in range(0, len(chunk), _STEP):
+        try:
+            parts.append(inflater.decompress(chunk[start : start + _STEP]))
+        except zlib.error:
+            break
+    return b"".join(parts)
 
 
 def _resync(window: _Window) -> bool:

@@ -78,16 +78,19 @@ def read_records(open_stream: OpenStream, report: FileReport) -> Iterator[RawRec
 def _read_gzip(open_stream: OpenStream) -> Iterator[RawRecord]:
     """Records by fastwarc, one behind: a record counts once the next one could be read, its checksum included."""
     held: RawRecord | None = None
+    own_member = True
     failed = False
     try:
-        with open_stream() as stream:
-            for record in _iterate(stream):
+        with _Source(open_stream()) as source:
+            for record in _iterate(source):
                 if held is not None:
+                    own_member = record.offset > held.offset
                     yield held
                 held = record
     except _UNREADABLE:
+        source.raise_own_error()
         failed = True
-    if held is None or _is_member(open_stream, held.offset):
+    if held is None or (own_member and _is_member(open_stream, held.offset)):
         yield from _walk(open_stream, held.offset if held else 0)
     elif failed:
         yield RawRecord(held.offset, {}, b"", "truncated")
@@ -107,11 +110,14 @@ def _walk(open_stream: OpenStream, offset: int) -> Iterator[RawRecord]:
     with open_stream() as stream:
         _seek(stream, offset)
         for member in walk_members(stream, offset, max_bytes=2 * MAX_BLOCK):
-            if member.state is not MemberState.WHOLE:
-                fault: Fault = "truncated" if member.state is MemberState.TRUNCATED else "damaged"
-                yield RawRecord(member.offset, {}, b"", fault)
+            if member.state is MemberState.WHOLE:
+                yield from _records_of_member(member.data, member.offset)
                 continue
-            yield from _records_of_member(member.data, member.offset)
+            # Only a file that is one member as a whole has several records here; the last one is not to be trusted.
+            before = list(_records_of_member(member.data, member.offset))[:-1]
+            yield from before
+            fault: Fault = "truncated" if before or member.state is MemberState.TRUNCATED else "damaged"
+            yield RawRecord(member.offset, {}, b"", fault)
 
 
 def _records_of_member(data: bytes, offset: int) -> Iterator[RawRecord]:
@@ -133,9 +139,9 @@ def _read_plain(open_stream: OpenStream) -> Iterator[RawRecord]:
     while True:
         held: RawRecord | None = None
         try:
-            with open_stream() as stream:
-                _seek(stream, base)
-                for record in _iterate(stream, base):
+            with _Source(open_stream()) as source:
+                source.skip(base)
+                for record in _iterate(source, base):
                     if held is not None:
                         yield held
                     held = record
@@ -143,16 +149,17 @@ def _read_plain(open_stream: OpenStream) -> Iterator[RawRecord]:
                 yield held
             return
         except _UNREADABLE:
-            pass
+            source.raise_own_error()
         lost = base if held is None else held.offset
         after = lost + (1 if held is None else len(held.block))
-        if held is not None and "content-length" in held.headers:
+        if held is not None:
             yield held
         with open_stream() as stream:
             if stream.read(4) == _ZSTD:
                 yield RawRecord(lost, {}, b"", "truncated")
                 return
-        yield RawRecord(lost, {}, b"", "damaged")
+        if held is None or held.fault is None:
+            yield RawRecord(lost, {}, b"", "damaged")
         with open_stream() as stream:
             _seek(stream, lost)
             base = _next_head(stream, lost, after)
@@ -178,7 +185,50 @@ def _next_head(stream: BinaryIO, start: int, after: int) -> int:
 _UNREADABLE = (OSError, ValueError, EOFError)
 
 
-def _iterate(stream: BinaryIO, base: int = 0) -> Iterator[RawRecord]:
+class _Source:
+    """A stream that remembers its own error: a lost connection is not a damaged record."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._error: Exception | None = None
+
+    def __enter__(self) -> _Source:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stream.close()
+
+    def read(self, size: int = -1) -> bytes:
+        """Read from the stream."""
+        try:
+            return self._stream.read(size)
+        except Exception as error:
+            self._error = error
+            raise
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Seek in the stream."""
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Position in the stream."""
+        return self._stream.tell()
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+    def skip(self, offset: int) -> None:
+        """Go to an offset of a stream that stands at its start."""
+        _seek(self._stream, offset)
+
+    def raise_own_error(self) -> None:
+        """Raise what reading the stream raised, if anything."""
+        if self._error is not None:
+            raise OSError(f"reading failed: {self._error}") from self._error
+
+
+def _iterate(stream: _Source | BinaryIO, base: int = 0) -> Iterator[RawRecord]:
     for record in ArchiveIterator(stream, parse_http=False):
         yield _to_record(record, base)
 
@@ -191,6 +241,8 @@ def _to_record(record: WarcRecord, base: int) -> RawRecord:
         record.consume()
         return RawRecord(offset, headers, b"", "block_too_large")
     block = record.reader.read()
+    if "content-length" not in headers:
+        return RawRecord(offset, headers, b"", "damaged")
     if len(block) < declared:
         return RawRecord(offset, headers, b"", "truncated")
     return RawRecord(offset, headers, block)
