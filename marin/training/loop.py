@@ -203,7 +203,7 @@ class TrainingLoop:
                 result: LossSums = self.trainee.model(*on_device(batch, self.ranks.device))
                 total = self.total_loss(self.step + 1, result) / max(1, tokens)
             with self.clock.phase("backward"):
-                total.backward()
+                torch.autograd.backward(total)
             sums[:3] += torch.stack([part.detach().double().cpu() for part in (total, result.nll_sum, result.z_sum)])
         with self.clock.phase("optimizer"):
             self.ranks.sum(sums)

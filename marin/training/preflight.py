@@ -10,7 +10,6 @@ from marin.model.config import ModelConfig
 from marin.tokens.tokenizer.artifacts import Tokenizer
 from marin.training.job import TrainingJob
 
-
 logger = logging.getLogger(__name__)
 
 

@@ -61,7 +61,8 @@ def process_group(environment: RankEnvironment) -> Iterator[RankContext]:
     else:
         device = torch.device("cpu")
         backend = "gloo"
-    store = dist.HashStore() if environment.world_size == 1 else None
+    alone = environment.world_size == 1
+    store = dist.HashStore() if alone else None  # type: ignore[attr-defined]  # torch has it, and does not declare it
     dist.init_process_group(
         backend,
         rank=environment.rank,

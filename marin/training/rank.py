@@ -34,9 +34,7 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
     from marin.training.trainee import build_trainee
 
     length = job.model.sequence_length
-    loader = MixtureLoader(
-        job.mixture, length, derive_seed(job.training.seed, "data order"), job.training.sequences
-    )
+    loader = MixtureLoader(job.mixture, length, derive_seed(job.training.seed, "data order"), job.training.sequences)
     with process_group(RankEnvironment.read()) as ranks:
         loop = TrainingLoop(
             model=job.model,
@@ -44,10 +42,7 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
             identity=job.identity(),
             source=loader,
             components=loader.names,
-            heldout={
-                source: partial(packed_batches, shards, length)
-                for source, shards in sorted(job.heldout.items())
-            },
+            heldout={source: partial(packed_batches, shards, length) for source, shards in sorted(job.heldout.items())},
             trainee=build_trainee(job.model, job.training, ranks),
             ranks=ranks,
             run=run,
@@ -70,6 +65,4 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
 def published_files(checkpoint: FoundCheckpoint) -> tuple[PublishedFile, ...]:
     """Every file of a checkpoint with what is known of it, the finish mark included."""
     digests = {file.name: file.sha256 for file in checkpoint.mark.files} | {FINISH_MARK: None}
-    return tuple(
-        PublishedFile(name=name, key=checkpoint.keys[name], sha256=digests[name]) for name in sorted(digests)
-    )
+    return tuple(PublishedFile(name=name, key=checkpoint.keys[name], sha256=digests[name]) for name in sorted(digests))

@@ -29,7 +29,8 @@ def unigram_log_probabilities(
         if total:
             used = of_component[:vocab_size].astype(np.float64) * (used_tokens.get(name, 0.0) / total)
             pooled[: len(used)] += used
-    return np.log(pooled / pooled.sum())
+    logs: NDArray[np.float64] = np.log(pooled / pooled.sum())
+    return logs
 
 
 def unigram_loss(log_probabilities: NDArray[np.float64], target_counts: NDArray[np.int64]) -> float:

@@ -34,9 +34,7 @@ def test_both_ranks_skip_step_seven_and_go_on(tmp_path: Any) -> None:
             return state.store.open(keys[name])
 
         dtypes = {"torch.float64": torch.float64, "torch.float32": torch.float32}
-        tensors = {
-            name: torch.empty(form.shape, dtype=dtypes[form.dtype]) for name, form in stored_forms(read).items()
-        }
+        tensors = {name: torch.empty(form.shape, dtype=dtypes[form.dtype]) for name, form in stored_forms(read).items()}
         load_tensors(read, tensors, where="checkpoint")
         assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
 

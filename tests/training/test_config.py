@@ -27,7 +27,7 @@ def test_every_sequence_of_a_ranks_part_is_in_exactly_one_micro_batch() -> None:
 
 
 def test_a_batch_that_does_not_divide_among_the_ranks_names_the_numbers_that_do() -> None:
-    with pytest.raises(ValueError, match="batch_sequences is 12 on 5 ranks.*1 or 2 or 3 or 4 ranks"):
+    with pytest.raises(ValueError, match=r"batch_sequences is 12 on 5 ranks.*1 or 2 or 3 or 4 ranks"):
         config().micro_batches(5)
 
 

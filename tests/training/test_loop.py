@@ -112,9 +112,7 @@ def test_validation_is_weighted_by_tokens_for_any_number_of_batches(tmp_path: An
 
 def test_validation_leaves_training_as_it_was(straight: list[ToyResult], tmp_path: Any) -> None:
     grid = replace(toy_training().validation, percents=(0, 25, 50, 75))
-    often = life(
-        ToyTask(str(tmp_path), plan=ParallelPlan(dp_shard=2, ep=2), training=toy_training(validation=grid)), 2
-    )
+    often = life(ToyTask(str(tmp_path), plan=ParallelPlan(dp_shard=2, ep=2), training=toy_training(validation=grid)), 2)
     assert [validation["step"] for validation in often[0].validations] == [0, 3, 6, 9, 12]
     assert [rank.weights for rank in often] == [rank.weights for rank in straight]
 

@@ -24,29 +24,29 @@ COMPONENTS = ("even", "odd")
 
 def toy_model(**sizes: Any) -> ModelConfig:
     """Every part of the model, as small as it goes."""
-    shape: dict[str, Any] = dict(
-        vocab_size=VOCABULARY,
-        head_dim=8,
-        experts=4,
-        experts_per_token=2,
-        shared_experts=1,
-        sequence_length=LENGTH,
-        gate_rank=4,
-        balancing=BalancingConfig(bins=200),
-    )
+    shape: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "head_dim": 8,
+        "experts": 4,
+        "experts_per_token": 2,
+        "shared_experts": 1,
+        "sequence_length": LENGTH,
+        "gate_rank": 4,
+        "balancing": BalancingConfig(bins=200),
+    }
     return ModelConfig.shaped(width=16, layers=2, **(shape | sizes))
 
 
 def toy_training(**fields: Any) -> TrainingConfig:
     """Twelve steps of eight sequences, saved every four."""
-    values: dict[str, Any] = dict(
-        steps=12,
-        batch_sequences=8,
-        optimizer=OptimizerConfig(3e-3),
-        warmup_share=0.2,
-        validation=ValidationGrid(percents=(), sequences=6),
-        checkpoints=CheckpointPolicy(every_steps=4, keep_last=3),
-    )
+    values: dict[str, Any] = {
+        "steps": 12,
+        "batch_sequences": 8,
+        "optimizer": OptimizerConfig(3e-3),
+        "warmup_share": 0.2,
+        "validation": ValidationGrid(percents=(), sequences=6),
+        "checkpoints": CheckpointPolicy(every_steps=4, keep_last=3),
+    }
     return TrainingConfig(**(values | fields))
 
 
@@ -161,9 +161,7 @@ def train_toy(task: ToyTask) -> ToyResult:
         plan = task.plan or ParallelPlan(dp_shard=ranks.world_size)
         training = _with_plan(task.training, plan)
         run = holder(task.prefix, epoch=task.epoch, workers=ranks.world_size)
-        trainee = build_trainee(
-            task.model, training, ranks, dtype=torch.float64 if task.double else torch.float32
-        )
+        trainee = build_trainee(task.model, training, ranks, dtype=torch.float64 if task.double else torch.float32)
         loop = ToyLoop(
             model=task.model,
             training=training,
