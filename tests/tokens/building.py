@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,13 @@ from marin.tokens.shards.config import Selection
 from marin.tokens.shards.indexed import TokenWriter, dtype_for
 from marin.tokens.tokenizer.config import SpecialTokens, TokenizerConfig
 
-WORDS = (
+TEXT = (
     "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they which "
     "one you were all her she there would their we him been has when who will no more if out so up said what its about "
     "than into them can only other time new some could these two may first then do any like my now over such our man "
     "me even most made after also did many before must through back years where much your way well down should because"
-).split()
+)
+WORDS = tuple(TEXT.split())
 
 SMALL_TOKENIZER = TokenizerConfig(vocab_size=400, pad_to_multiple=16, special=SpecialTokens(reserved=2))
 
@@ -37,7 +39,10 @@ def prose(seed: int, words: int) -> str:
 
 @step("tests/documents", version="1", inline=True)
 def written_documents(rows: tuple[tuple[str, str, int, str], ...], shard_bytes: int) -> Documents:
-    """Documents of (source, split, quality, text), in one writer for each (source, split, quality)."""
+    """Documents of (source, split, quality, text), in one writer for each (source, split, quality).
+
+    Ids follow from source and text, so they do not depend on the order of the rows.
+    """
     groups: dict[tuple[str, str, int], list[str]] = {}
     for source, split, quality, text in rows:
         groups.setdefault((source, split, quality), []).append(text)
@@ -52,9 +57,12 @@ def written_documents(rows: tuple[tuple[str, str, int, str], ...], shard_bytes: 
             quality=quality,
             consolidated=bool(split),
             shard_bytes=shard_bytes,
+            row_group_bytes=shard_bytes,
         ) as writer:
-            for index, text in enumerate(texts):
-                made = make_document(text, source=source, position=f"{stem}:{index}")
+            seen: Counter[str] = Counter()
+            for text in texts:
+                made = make_document(text, source=source, position=f"{text}:{seen[text]}")
+                seen[text] += 1
                 writer.write(Document(made.id, text, made.text_hash, source))
         shards += writer.shards
     return documents_of(None, shards)

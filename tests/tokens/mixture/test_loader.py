@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_every_sequence_of_a_component_appears_once_an_epoch_in_an_order_of_its_
         for complete in passes[:-1]:
             assert np.array_equal(np.sort(complete), np.arange(size))
         assert len(set(passes[-1].tolist())) == len(passes[-1])
-        for left, right in zip(passes, passes[1:], strict=False):
+        for left, right in itertools.pairwise(passes):
             assert left[: len(right)].tolist() != right.tolist()
     assert loader.epochs()["c"] > 3
 

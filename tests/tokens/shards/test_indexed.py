@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import struct
 from pathlib import Path
 
@@ -26,8 +27,7 @@ def read_by_description(bin_bytes: bytes, idx: bytes) -> list[list[int]]:
     ]
     assert sum(sizes) * width == len(bin_bytes)
     return [
-        [token for sequence in read[begin:end] for token in sequence]
-        for begin, end in zip(documents, documents[1:], strict=False)
+        [token for sequence in read[begin:end] for token in sequence] for begin, end in itertools.pairwise(documents)
     ]
 
 
