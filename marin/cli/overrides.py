@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -141,16 +142,20 @@ def decode_config(kind: type[C], tree: Any) -> C:
     try:
         return draccus.decode(kind, tree)  # type: ignore[no-any-return]
     except Exception as error:
-        if not isinstance(error, (ValueError, TypeError, draccus.utils.DecodingError)):
+        if not isinstance(error, (ValueError, TypeError, draccus.utils.DecodingError, draccus.utils.ParsingError)):
             raise
         fail(f"config: {_innermost(error)}", USAGE_ERROR)
 
 
 def _innermost(error: BaseException) -> str:
-    """The text of the first cause, which is what names field and value."""
-    texts = []
-    current: BaseException | None = error
-    while current is not None:
-        texts.append(" ".join(str(current).split()))
+    """The text that names field and value: a class's own validation, after the class, or draccus's decoding error."""
+    import draccus
+
+    if isinstance(error, draccus.utils.DecodingError):
+        return " ".join(str(error).split())
+    owner = re.search(r"instantiate class `?(\w+)", str(error))
+    current = error
+    while isinstance(current.__cause__, (ValueError, TypeError)):
         current = current.__cause__
-    return texts[0] if len(texts) == 1 or texts[-1] in texts[0] else f"{texts[0]}: {texts[-1]}"
+    text = " ".join(str(current).split())
+    return f"{owner[1]}: {text}" if owner and current is not error else text
