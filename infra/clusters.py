@@ -1,10 +1,11 @@
-"""The clusters that are committed in rendered/: which fleets each consists of."""
+"""The clusters that are committed in rendered/: the fleet of a scale, and the CPU machines of its data stages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from marin.execution.fleet import Fleet
+from marin.execution import Fleet
+from marin.recipes.registry import scale_named
 
 
 @dataclass(frozen=True)
@@ -23,31 +24,15 @@ class Cluster:
         return (("training", self.training), ("data", self.data))
 
 
+def _cluster(name: str, data: Fleet) -> Cluster:
+    """The cluster of a scale: its own fleet trains."""
+    return Cluster(name, training=scale_named(name).fleet, data=data)
+
+
 CLUSTERS = {
-    # The d768 rung on one 8-GPU server.
-    "node": Cluster(
-        "node",
-        training=Fleet(
-            workers=8,
-            cpus_per_worker=12,
-            gpus_per_worker=1,
-            workers_per_node=8,
-            memory_gb_per_node=960,
-            accelerator="H100",
-        ),
-        data=Fleet(workers=4, cpus_per_worker=28, workers_per_node=1, memory_gb_per_node=112, spot=True),
-    ),
-    # The 535B run: 704 GPUs, 11 racks of 16 nodes with 4 GPUs each.
-    "hero": Cluster(
-        "hero",
-        training=Fleet(
-            workers=704,
-            cpus_per_worker=32,
-            gpus_per_worker=1,
-            workers_per_node=4,
-            memory_gb_per_node=840,
-            accelerator="GB200",
-        ),
-        data=Fleet(workers=256, cpus_per_worker=60, workers_per_node=1, memory_gb_per_node=240, spot=True),
-    ),
+    cluster.name: cluster
+    for cluster in (
+        _cluster("node", Fleet(workers=4, cpus_per_worker=28, memory_gb_per_node=112, spot=True)),
+        _cluster("hero", Fleet(workers=256, cpus_per_worker=60, memory_gb_per_node=240, spot=True)),
+    )
 }

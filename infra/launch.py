@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"infra.launch: {line}", file=sys.stderr)
     if found:
         return 1
-    text = to_yaml(definition, f"the cluster {options.cluster} in infra/clusters.py")
+    text = to_yaml(definition, f"the scale {options.cluster} and infra/clusters.py")
     if not options.apply:
         print(text)
         print(f"# would run: {' '.join(command_of(options, 'FILE'))}; add --apply to do it")

@@ -39,7 +39,7 @@ def rendered(cluster: Cluster, image: str = DEFAULT_IMAGE) -> dict[str, dict[str
 
 def to_yaml(definition: dict[str, Any], origin: str) -> str:
     """The definition as YAML text, keys in the order in which people read them."""
-    head = f"# Rendered from the fleets of {origin} by `python -m infra.render`; change those, not this file.\n"
+    head = f"# Rendered from {origin} by `python -m infra.render`; change those, not this file.\n"
     return head + yaml.dump(definition, Dumper=_Plain, sort_keys=False, width=1000)
 
 
@@ -53,7 +53,7 @@ class _Plain(yaml.SafeDumper):
 def files() -> dict[Path, str]:
     """The text of every file that belongs into infra/rendered/."""
     return {
-        RENDERED / name: to_yaml(definition, "infra/clusters.py")
+        RENDERED / name: to_yaml(definition, f"the scale {cluster.name} and infra/clusters.py")
         for cluster in CLUSTERS.values()
         for name, definition in rendered(cluster).items()
     }
