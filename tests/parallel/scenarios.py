@@ -87,7 +87,7 @@ def _step(model: Transformer, batches: list[dict[str, Any]], tokens: int) -> tor
 def _difference(scenario: Scenario) -> Difference:
     meshes = build_meshes(scenario.plan, "cpu")
     model = build_model(CONFIG, meshes=meshes, seed=3, dtype=scenario.dtype, recompute=scenario.recompute)
-    alone = build_model(CONFIG, seed=3, dtype=torch.float64)
+    alone = build_model(CONFIG, seed=3, dtype=scenario.dtype)
     reducer = MeshReducer(meshes)
     for form in (model, alone):
         _wake(form, scenario.starved)
@@ -113,17 +113,18 @@ def _difference(scenario: Scenario) -> Difference:
                 found["gradient"], worst = error, name
         norms = [gradient_norm(form) for form in (model, alone)]
         found["norm"] = max(found["norm"], abs(float(norms[0].double() / norms[1].double()) - 1))
-        for form, norm in zip((model, alone), norms, strict=True):
-            clip_gradients(form, norm, 0.5 * float(norms[1]))
+        half = 0.5 * float(norms[1])
+        clip_gradients(model, norms[0], half)
+        clip_gradients(alone, norms[1], half)
         found["clipped"] = max(found["clipped"], abs(float(gradient_norm(model).double() / norms[1]) - 0.5))
-        for form, optimizer in zip((model, alone), optimizers, strict=True):
+        for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
         statistics = model.update_router_bias(reducer), alone.update_router_bias()
         assert torch.equal(statistics[0].load_LE, statistics[1].load_LE)
         assert statistics[0].tokens == statistics[1].tokens == whole["tokens_BT"].numel()
         for a, b in zip(model.routers(), alone.routers(), strict=True):
-            found["bias"] = max(found["bias"], float((a.bias.double() - b.bias).abs().max()))
+            found["bias"] = max(found["bias"], float((a.bias.double() - b.bias.double()).abs().max()))
     for (_, a), (_, b) in zip(model.named_parameters(), alone.named_parameters(), strict=True):
         found["weight"] = max(found["weight"], _relative(a.detach(), b.detach()))
     return Difference(worst=worst, missing=tuple(sorted(missing)), **found)
@@ -131,4 +132,4 @@ def _difference(scenario: Scenario) -> Difference:
 
 def _relative(a: torch.Tensor, b: torch.Tensor) -> float:
     full = a.full_tensor() if isinstance(a, DTensor) else a
-    return float((full.double() - b).norm() / b.norm().clamp(min=1e-12))
+    return float((full.double() - b.double()).norm() / b.double().norm().clamp(min=1e-12))
