@@ -12,7 +12,7 @@ from marin.execution.fleet import Fleet
 from marin.execution.identity import UnstableValue
 from marin.execution.plan import Action, Plan, PlannedStep, make_plan
 from marin.execution.records import Flow, Record
-from marin.execution.runner import RunOptions, RunResult, Runner, Status, materialise
+from marin.execution.runner import Runner, RunOptions, RunResult, Status, materialise
 from marin.execution.step import step
 
 __all__ = [

@@ -109,9 +109,8 @@ class Artifact:
         try:
             return binding.store, binding.files[name]
         except KeyError:
-            raise StepError(
-                f"{binding.record.display} has no file {name!r}; it has {', '.join(sorted(binding.files)[:12]) or 'none'}"
-            ) from None
+            names = ", ".join(sorted(binding.files)[:12]) or "none"
+            raise StepError(f"{binding.record.display} has no file {name!r}; it has {names}") from None
 
     def _check_size(self, store: Store, file: FileInfo) -> None:
         found = store.size(file.key)
@@ -142,7 +141,8 @@ class Artifact:
         try:
             data = store.read(file.key)
         except MissingObject:
-            data = b""
+            self._check_size(store, file)
+            raise
         if len(data) != file.size:
             self._check_size(store, file)
         return data
@@ -182,11 +182,10 @@ class Artifact:
 
 def _download(store: Store, file: FileInfo, target: Path) -> None:
     digest = hashlib.sha256()
-    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as partial:
-        with store.open(file.key) as source:
-            while chunk := source.read(1 << 22):
-                digest.update(chunk)
-                partial.write(chunk)
+    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as partial, store.open(file.key) as source:
+        while chunk := source.read(1 << 22):
+            digest.update(chunk)
+            partial.write(chunk)
     if digest.hexdigest() != file.sha256:
         os.unlink(partial.name)
         raise StepError(f"{store.url_of(file.key)} does not have the digest that its record says; redo its step")
@@ -232,5 +231,3 @@ def bind(artifact: Artifact, store: Store, record: Record) -> None:
 def binding_of(artifact: Artifact) -> Binding | None:
     """The binding of a materialised artifact, if it has one."""
     return artifact.__dict__.get("_binding")
-
-

@@ -139,8 +139,11 @@ class Claims:
         """A claim, or the live holder that has the step."""
         while True:
             state = claim_state(self.store, name, identity)
-            if state.holder is not None and not state.released and not self._is_stale(state.holder):
-                return state.holder
+            if state.holder is not None and not state.released:
+                if state.holder == self.holder:  # our own, of which the reply was lost
+                    return Claim(name, identity, state.epoch)
+                if not self._is_stale(state.holder):
+                    return state.holder
             claim = Claim(name, identity, state.epoch + 1)
             try:
                 self.store.create(
@@ -163,8 +166,6 @@ class Claims:
         self.store.put(key, json.dumps({"time": time.time(), "pid": self.holder.pid}).encode())
 
     def _is_stale(self, holder: Holder) -> bool:
-        if holder.run == self.holder.run:
-            return False
         if process_is_gone(holder):
             return True
         try:

@@ -23,8 +23,18 @@ import ray.exceptions
 from marin.execution.context import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask, run_shard
 from marin.execution.failures import RETRY_BUDGET, FailureClass, StepError
 from marin.execution.inline import ignore_progress
-from marin.execution.worker import Failure, Outcome, StepFailed, StepTask, captured_log, execute, failure_of, scratch_folder
+from marin.execution.worker import (
+    Failure,
+    Outcome,
+    StepFailed,
+    StepTask,
+    captured_log,
+    execute,
+    failure_of,
+    scratch_folder,
+)
 
+GB = 2**30
 EMBEDDED_OBJECT_STORE_BYTES = 128 << 20
 SHARD_PAUSE_SECONDS = 1.0
 
@@ -96,21 +106,22 @@ class RayBackend:
     """Steps as Ray tasks, on an embedded Ray of this machine or on a cluster that runs already."""
 
     def __init__(self, address: str | None = None, *, cpus: float = 2) -> None:
-        """`address` joins a cluster; without it Ray is started here with at least `cpus` processors to hand out."""
-        self._embedded = address is None
+        """`address` joins a cluster; without it Ray is started here with at least `cpus` processors to hand out.
+
+        A process that uses Ray already keeps the Ray it has, and keeps it afterwards.
+        """
         self._running: dict[int, Any] = {}
         self._lock = threading.Lock()
-        start_ray(address, cpus)
+        self._joined = address is None and ray.is_initialized()
+        if not self._joined:
+            start_ray(address, cpus)
 
     def run(self, task: StepTask, report: Report) -> Outcome:
-        demand = {"CPU": 0.0 if task.spec.fans_out else task.cpus}
-        lacking = missing_resources(demand)
+        cpus = 0.0 if task.spec.fans_out else task.cpus
+        lacking = missing_resources(demand_of(cpus, task.memory_gb))
         if lacking:
             return Outcome(None, (), (), failure_of(StepError(f"{task.spec.display} {lacking}")), "")
-        options: dict[str, Any] = {"num_cpus": demand["CPU"], "name": task.spec.display}
-        if task.memory_gb is not None:
-            options["memory"] = int(task.memory_gb * 2**30)
-        stream = _step.options(**options).remote(task)
+        stream = _step.options(**options_of(cpus, task.memory_gb, task.spec.display)).remote(task)
         with self._lock:
             self._running[id(stream)] = stream
         try:
@@ -135,7 +146,8 @@ class RayBackend:
                 ray.cancel(stream, force=True, recursive=True)
 
     def close(self) -> None:
-        ray.shutdown()
+        if not self._joined:
+            ray.shutdown()
 
 
 def start_ray(address: str | None, cpus: float) -> None:
@@ -145,7 +157,9 @@ def start_ray(address: str | None, cpus: float) -> None:
         try:
             ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise StepError(f"no Ray cluster answers at {address!r} ({error}); mend --cluster or RAY_ADDRESS") from error
+            raise StepError(
+                f"no Ray cluster answers at {address!r} ({error}); mend --cluster or RAY_ADDRESS"
+            ) from error
         return
     ray.init(
         address="local",
@@ -157,13 +171,33 @@ def start_ray(address: str | None, cpus: float) -> None:
     )
 
 
+def demand_of(cpus: float, memory_gb: float | None) -> dict[str, float]:
+    """What a task takes of a node, in Ray's terms."""
+    return {"CPU": cpus} if memory_gb is None else {"CPU": cpus, "memory": float(int(memory_gb * GB))}
+
+
+def options_of(cpus: float, memory_gb: float | None, name: str) -> dict[str, Any]:
+    """The options of a Ray task."""
+    memory = {} if memory_gb is None else {"memory": int(memory_gb * GB)}
+    return {"num_cpus": cpus, "name": name, **memory}
+
+
+def amount_text(name: str, amount: float) -> str:
+    """A quantity of a resource."""
+    return f"{amount / GB:.4g} GB of memory" if name == "memory" else f"{amount:g} {name}"
+
+
 def missing_resources(demand: dict[str, float]) -> str:
     """Why no node of the cluster can ever meet a demand, or an empty text."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(all(node.get(name, 0.0) >= amount for name, amount in demand.items()) for node in nodes):
         return ""
     best = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in demand}
-    lacking = ", ".join(f"{amount:g} {name} (the largest node has {best[name]:g})" for name, amount in demand.items())
+    lacking = ", ".join(
+        f"{amount_text(name, amount)} (the largest node has {amount_text(name, best[name])})"
+        for name, amount in demand.items()
+        if amount
+    )
     return f"asks for {lacking} on one of {len(nodes)} nodes; no node can give that: change its fleet, or add a node"
 
 
@@ -171,6 +205,10 @@ class RayFanout:
     """Shards and gangs of a step, started from the step's own task."""
 
     def map(self, spec: RunSpec, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, ShardOutcome]]:
+        for memory_gb in {task.memory_gb for task in tasks}:
+            lacking = missing_resources(demand_of(1, memory_gb))
+            if lacking:
+                raise StepError(f"a shard of {spec.display} {lacking}")
         waiting = list(reversed(tasks))
         width = max(2, 2 * int(ray.cluster_resources().get("CPU", 1)))
         tries: dict[tuple[int, FailureClass], int] = {}
@@ -198,9 +236,7 @@ class RayFanout:
                     ray.cancel(reference, force=True)
 
     def _start(self, spec: RunSpec, task: ShardTask) -> Any:
-        options: dict[str, Any] = {"num_cpus": 1, "name": f"{spec.display} shard {task.index}"}
-        if task.memory_gb is not None:
-            options["memory"] = int(task.memory_gb * 2**30)
+        options = options_of(1, task.memory_gb, f"{spec.display} shard {task.index}")
         return _shard.options(**options).remote(spec, task)
 
     def _result(self, reference: Any, what: str) -> ShardOutcome | Failure:

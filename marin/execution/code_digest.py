@@ -41,6 +41,7 @@ class _Module:
         self.name = name
         self.definitions: dict[str, ast.stmt] = {}
         self.imports: dict[str, Definition] = {}
+        self.modules: dict[str, str] = {}
         for node in ast.parse(source).body:
             self._add(node)
 
@@ -53,6 +54,8 @@ class _Module:
             self.definitions[node.target.id] = node
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             self.imports.update(imported_names(node))
+        elif isinstance(node, ast.Import):
+            self.modules.update(imported_modules(node))
         elif isinstance(node, ast.If):
             for inner in node.body:
                 self._add(inner)
@@ -61,6 +64,11 @@ class _Module:
 def imported_names(node: ast.ImportFrom) -> dict[str, Definition]:
     """Local name → (module, name there) of a `from … import …`."""
     return {alias.asname or alias.name: (str(node.module), alias.name) for alias in node.names}
+
+
+def imported_modules(node: ast.Import) -> dict[str, str]:
+    """Local name → module of an `import … as …`, or of an undotted `import …`."""
+    return {alias.asname or alias.name: alias.name for alias in node.names if alias.asname or "." not in alias.name}
 
 
 @functools.cache
@@ -94,17 +102,23 @@ def _normal_form(node: ast.stmt) -> str:
 
 def _named(module: _Module, node: ast.stmt, package: str) -> Iterator[Definition]:
     """Definitions of the package that a definition names."""
-    local: dict[str, Definition] = {}
+    imports = dict(module.imports)
+    modules = dict(module.modules)
     for inner in ast.walk(node):
         if isinstance(inner, ast.ImportFrom) and inner.module and inner.level == 0:
-            local.update(imported_names(inner))
+            imports.update(imported_names(inner))
+        elif isinstance(inner, ast.Import):
+            modules.update(imported_modules(inner))
+    imports = {name: target for name, target in imports.items() if target[0].partition(".")[0] == package}
+    modules = {name: target for name, target in modules.items() if target.partition(".")[0] == package}
+    modules |= {name: ".".join(target) for name, target in imports.items() if _resolve(target) is None}
     for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id in modules:
+            yield modules[inner.value.id], inner.attr
         if not isinstance(inner, ast.Name):
             continue
-        if inner.id in local or inner.id in module.imports:
-            target = local.get(inner.id) or module.imports[inner.id]
-            if target[0].partition(".")[0] == package:
-                yield target
+        if inner.id in imports:
+            yield imports[inner.id]
         elif inner.id in module.definitions:
             yield module.name, inner.id
 

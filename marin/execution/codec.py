@@ -24,7 +24,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 def encode(value: Any, path: str = "result") -> Any:
     """The JSON form of a result; a materialised artifact becomes a reference to its record."""
-    if value is None or isinstance(value, (bool, int, str)) and not isinstance(value, enum.Enum):
+    if value is None or (isinstance(value, (bool, int, str)) and not isinstance(value, enum.Enum)):
         return value
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else {"$float": repr(value)}
@@ -36,8 +36,14 @@ def encode(value: Any, path: str = "result") -> Any:
             raise StepError(f"{path} is a {type(value).__name__} that no step has made; return what came in")
         return {"$artifact": binding.record.key}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name), f"{path}.{field.name}") for field in dataclasses.fields(value)}
+        return {
+            field.name: encode(getattr(value, field.name), f"{path}.{field.name}")
+            for field in dataclasses.fields(value)
+        }
     if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, (str, int)) or isinstance(key, (bool, enum.Enum)):
+                raise StepError(f"{path} has the key {key!r}: a record holds keys of text or whole numbers")
         return {str(key): encode(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
@@ -49,8 +55,10 @@ def encode(value: Any, path: str = "result") -> Any:
 
 def decode(value: Any, annotation: Any, load: Load, path: str = "result") -> Any:
     """A value of the annotated type from its JSON form; artifacts are loaded by their record's key."""
-    if annotation is Any or value is None:
+    if value is None:
         return value
+    if annotation in (Any, dict, list, object):
+        return _untagged(value)
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
@@ -60,10 +68,16 @@ def decode(value: Any, annotation: Any, load: Load, path: str = "result") -> Any
     if origin is typing.Literal:
         return value
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {key: decode(item, arguments[1], load, f"{path}.{key}") for key, item in value.items()}
+        number = arguments[0] is int
+        return {
+            int(key) if number else key: decode(item, arguments[1], load, f"{path}.{key}")
+            for key, item in value.items()
+        }
     if origin is tuple:
         kinds = [arguments[0]] * len(value) if arguments[-1:] == (Ellipsis,) else list(arguments)
-        return tuple(decode(item, kind, load, f"{path}[{i}]") for i, (item, kind) in enumerate(zip(value, kinds, strict=True)))
+        return tuple(
+            decode(item, kind, load, f"{path}[{i}]") for i, (item, kind) in enumerate(zip(value, kinds, strict=True))
+        )
     if origin in (list, set, frozenset):
         return origin(decode(item, arguments[0], load, f"{path}[{i}]") for i, item in enumerate(value))
     if not isinstance(annotation, type):
@@ -76,6 +90,15 @@ def decode(value: Any, annotation: Any, load: Load, path: str = "result") -> Any
         hints = _hints(annotation)
         return annotation(**{name: decode(item, hints[name], load, f"{path}.{name}") for name, item in value.items()})
     return float(value) if annotation is float else value
+
+
+def _untagged(value: Any) -> Any:
+    """A value without annotation: only floats that JSON lacks need a change."""
+    if isinstance(value, dict):
+        if set(value) == {"$float"}:
+            return float(value["$float"])
+        return {key: _untagged(item) for key, item in value.items()}
+    return [_untagged(item) for item in value] if isinstance(value, list) else value
 
 
 def _decode_union(value: Any, members: tuple[Any, ...], load: Load, path: str) -> Any:

@@ -85,7 +85,8 @@ class LiveConsole:
     """A line for each finished step, and below them a bar for each running one."""
 
     def __init__(self) -> None:
-        from rich.progress import BarColumn, Progress as Bars, SpinnerColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
 
         self._bars = Bars(
             SpinnerColumn(),

@@ -21,6 +21,7 @@ from marin.execution.claims import Claim, check_lease
 from marin.execution.codec import decode, encode
 from marin.execution.failures import StepError
 from marin.execution.fleet import Fleet
+from marin.execution.identity import UnstableValue, canonical, dependency_identity, dumps
 from marin.execution.records import Flow
 from marin.storage import AlreadyExists, ChecksummedWriter, Store
 
@@ -46,6 +47,7 @@ class RunSpec:
     fleet: Fleet
     code_digest: str
     fans_out: bool
+    first_epoch: int = 1
 
     @property
     def attempt_folder(self) -> str:
@@ -122,7 +124,10 @@ class Fanout(Protocol):
 
 
 class State:
-    """Resumable work of a step, kept by claim epoch: we write into our own, and read those up to our own."""
+    """Resumable work of a step, kept by claim epoch: we write into our own, and read those up to our own.
+
+    A redo of a finished step begins without any: the state that made the earlier record is not looked at.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -152,16 +157,18 @@ class State:
         return self.store.writer(self.key(name))
 
     def create(self, name: str, data: bytes) -> None:
-        """Create a small state file, such as a finish mark, only if it is absent."""
+        """Create a small state file, such as a finish mark, only if it is absent; raises `LeaseLost`."""
+        self._run.check_lease()
         self.store.create(self.key(name), data)
 
     def find(self, pattern: str = "*") -> list[StateFile]:
         """State files of epochs up to our own whose name matches, newest epoch first, then by name."""
         spec = self._run.spec
+        epochs = range(spec.first_epoch, spec.claim.epoch + 1)
         found = []
         for info in self.store.list(spec.state_folder):
             epoch_text, _, name = info.key.removeprefix(f"{spec.state_folder}/").partition("/")
-            if epoch_text.isdigit() and int(epoch_text) <= spec.claim.epoch and fnmatch.fnmatchcase(name, pattern):
+            if epoch_text.isdigit() and int(epoch_text) in epochs and fnmatch.fnmatchcase(name, pattern):
                 found.append(StateFile(name, int(epoch_text), info.key, info.size))
         return sorted(found, key=lambda file: (-file.epoch, file.name))
 
@@ -275,7 +282,8 @@ class Run:
         number = self._maps
         self._maps += 1
         tasks = [
-            ShardTask(index, self._shard_key(number, index, item), fn, item, memory_gb) for index, item in enumerate(items)
+            ShardTask(index, self._shard_key(number, index, item), fn, item, memory_gb)
+            for index, item in enumerate(items)
         ]
         outcomes = self._finished_shards(number, tasks)
         self.progress(len(outcomes), len(tasks), unit)
@@ -293,7 +301,7 @@ class Run:
         return [decode(outcomes[index].result, kind, _no_artifact) for index in range(len(tasks))]
 
     def _shard_key(self, number: int, index: int, item: Any) -> str:
-        content = hashlib.sha256(self.spec.code_digest.encode() + pickle.dumps(item, protocol=5)).hexdigest()
+        content = hashlib.sha256(self.spec.code_digest.encode() + _stable_bytes(item)).hexdigest()
         return f"map{number:02d}/{index:05d}-{content[:12]}"
 
     def _finished_shards(self, number: int, tasks: Sequence[ShardTask]) -> dict[int, ShardOutcome]:
@@ -327,8 +335,20 @@ class Run:
         return self.fanout
 
 
+def _stable_bytes(item: Any) -> bytes:
+    """The same bytes for an equal item in every process; a pickle depends on hash seeds and on shared objects."""
+    dependencies: list[tuple[str, Any]] = []
+    try:
+        form = canonical(item, Any, "item", dependencies)
+        return dumps([form, [dependency_identity(artifact, {}) for _, artifact in dependencies]]).encode()
+    except UnstableValue:
+        return pickle.dumps(item, protocol=5)
+
+
 def _add_flows(one: Flow, other: Flow) -> Flow:
-    reasons = {reason: one.dropped.get(reason, 0) + other.dropped.get(reason, 0) for reason in {**one.dropped, **other.dropped}}
+    reasons = {
+        reason: one.dropped.get(reason, 0) + other.dropped.get(reason, 0) for reason in {**one.dropped, **other.dropped}
+    }
     return Flow(one.unit, one.read + other.read, one.kept + other.kept, reasons)
 
 

@@ -52,7 +52,9 @@ def nearest_record(step: PlannedStep, plan: Plan, store: Store) -> tuple[Record,
     flat, own = layout.flat(step.name), layout.short(step.identity)
     names = {other.identity: other.name for other in plan.steps}
     candidates = [
-        (identity, generation) for (name, identity), generation in plan.existing.items() if name == flat and identity != own
+        (identity, generation)
+        for (name, identity), generation in plan.existing.items()
+        if name == flat and identity != own
     ]
     best: tuple[tuple[int, float], Record, list[str]] | None = None
     for identity, generation in candidates[-NEAREST:]:
@@ -74,4 +76,6 @@ def explain(plan: Plan, store: Store) -> None:
             step.reason = "never run here"
             continue
         record, found = nearest
-        step.reason = f"{'; '.join(found[:4]) or 'recipe differs'}{' …' if len(found) > 4 else ''} (against {record.display})"
+        step.reason = (
+            f"{'; '.join(found[:4]) or 'recipe differs'}{' …' if len(found) > 4 else ''} (against {record.display})"
+        )

@@ -122,7 +122,9 @@ class _Gang:
         strategy = "PACK" if fleet.nodes > 1 else "STRICT_PACK"
         if not self._fits_one_node(bundle):
             strategy = "PACK"
-        group = placement_group([bundle] * fleet.workers, strategy=strategy, name=f"{self.spec.display}-{uuid.uuid4().hex}")
+        group = placement_group(
+            [bundle] * fleet.workers, strategy=strategy, name=f"{self.spec.display}-{uuid.uuid4().hex}"
+        )
         ray.get(group.ready())
         return group
 
@@ -174,7 +176,9 @@ class _Gang:
                 logger.info("log of rank %d:\n%s", rank, value)
             elif kind == "ended" and rank not in outcomes:
                 raise StepFailed(
-                    Failure(FailureClass.preempted, "WorkerLost", f"rank {rank} of {self.spec.display} went away", "", "")
+                    Failure(
+                        FailureClass.preempted, "WorkerLost", f"rank {rank} of {self.spec.display} went away", "", ""
+                    )
                 )
         return [outcomes[rank] for rank in range(len(self.actors))]
 

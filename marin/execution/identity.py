@@ -80,7 +80,11 @@ def canonical(value: Any, annotation: Any, path: str, dependencies: list[tuple[s
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, int):
-        return canonical_float(float(value)) if float in _choices(annotation) and int not in _choices(annotation) else value
+        return (
+            canonical_float(float(value))
+            if float in _choices(annotation) and int not in _choices(annotation)
+            else value
+        )
     if isinstance(value, float):
         return canonical_float(value)
     if isinstance(value, str):
@@ -103,14 +107,19 @@ def canonical(value: Any, annotation: Any, path: str, dependencies: list[tuple[s
         for key in value:
             if not isinstance(key, str):
                 raise UnstableValue(f"{path} has the key {key!r}: only text can be a key")
-        return {key: canonical(value[key], _element(annotation, 0), f"{path}.{key}", dependencies) for key in sorted(value)}
+        return {
+            key: canonical(value[key], _element(annotation, 0), f"{path}.{key}", dependencies) for key in sorted(value)
+        }
     if isinstance(value, (list, tuple)):
         return [
             canonical(item, _element(annotation, index), f"{path}[{index}]", dependencies)
             for index, item in enumerate(value)
         ]
     if isinstance(value, (set, frozenset)):
+        above = len(dependencies)
         items = [canonical(item, _element(annotation, 0), f"{path}[…]", dependencies) for item in value]
+        if len(dependencies) > above:
+            raise UnstableValue(f"{path} is a set of artifacts, which have no order; use a tuple")
         return sorted(items, key=dumps)
     return _canonical_rare(value, path)
 

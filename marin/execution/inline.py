@@ -7,12 +7,16 @@ import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 from marin.execution.context import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask, run_rank, run_shard
 from marin.execution.failures import Cancelled, FailureClass
 from marin.execution.worker import Failure, Outcome, StepFailed, StepTask, execute, failure_of, scratch_folder
+
+BLAME_SECONDS = 1.0
 
 
 class Backend(Protocol):
@@ -63,7 +67,9 @@ def ignore_progress(progress: dict[str, Any]) -> None:
     """Progress that nobody looks at."""
 
 
-def rank_environment(rank: int, world: int, local_rank: int, local_world: int, address: str, port: int) -> dict[str, str]:
+def rank_environment(
+    rank: int, world: int, local_rank: int, local_world: int, address: str, port: int
+) -> dict[str, str]:
     """The environment variables that torch.distributed reads."""
     return {
         "RANK": str(rank),
@@ -103,6 +109,21 @@ def _rank_process(
         messages.put((rank, "failed", failure_of(error)))
 
 
+def _death(rank: int, code: int | None) -> Failure:
+    return Failure(FailureClass.preempted, "RankDied", f"rank {rank} died with exit code {code}", "", "")
+
+
+def _blame(first: Failure, processes: Sequence[BaseProcess]) -> Failure:
+    """The killed rank behind a rank's error, if one shows up: a broken collective is the effect, not the cause."""
+    deadline = time.monotonic() + BLAME_SECONDS
+    while first.kind is FailureClass.error and not first.expected and time.monotonic() < deadline:
+        for rank, process in enumerate(processes):
+            if process.exitcode is not None and process.exitcode < 0:
+                return _death(rank, process.exitcode)
+        time.sleep(0.05)
+    return first
+
+
 def run_processes(spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
     """One spawned process per worker of the fleet on this machine. A dead or failed rank ends all; no restart."""
     world = spec.fleet.workers
@@ -120,20 +141,18 @@ def run_processes(spec: RunSpec, entry: Callable[[Any], Any], payload: Any, repo
     outcomes: dict[int, RankOutcome] = {}
     try:
         while len(outcomes) < world:
+            ended = [rank for rank, process in enumerate(processes) if process.exitcode is not None]
+            dead = [rank for rank in ended if rank not in outcomes]
             try:
                 rank, kind, value = messages.get(timeout=0.2)
             except queue.Empty:
-                dead = [rank for rank, process in enumerate(processes) if process.exitcode and rank not in outcomes]
-                if dead:
-                    code = processes[dead[0]].exitcode
-                    raise StepFailed(
-                        Failure(FailureClass.preempted, "RankDied", f"rank {dead[0]} died with exit code {code}", "", "")
-                    ) from None
+                if dead:  # and whatever they said has been read
+                    raise StepFailed(_death(dead[0], processes[dead[0]].exitcode)) from None
                 continue
             if kind == "done":
                 outcomes[rank] = value
             elif kind == "failed":
-                raise StepFailed(value)
+                raise StepFailed(_blame(value, processes))
             elif rank == 0:
                 report(value)
     finally:

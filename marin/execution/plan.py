@@ -195,7 +195,13 @@ def changed_upstream(step: PlannedStep, store: Store, generation: int) -> str | 
 def record_of(step: PlannedStep, store: Store) -> Record:
     """The record of a step that is done, read once."""
     if step.record is None:
-        step.record = load_record(store, step.record_key)
+        record = load_record(store, step.record_key)
+        if record.identity != step.identity:
+            raise StepError(
+                f"{step.record_key} belongs to another recipe ({record.identity}) whose digits begin alike; "
+                f"bump the version of {step.name}"
+            )
+        step.record = record
     return step.record
 
 
@@ -213,4 +219,3 @@ def _keep_needed(plan: Plan) -> None:
     for step in plan.steps:
         if id(step) not in needed and step.action is not Action.cached:
             step.action, step.reason = Action.unneeded, ""
-

@@ -118,6 +118,12 @@ def materialise_record(store: Store, record: Record, kind: type[Artifact]) -> Ar
     def load(key: str, wanted: type[Artifact]) -> Artifact:
         return materialise_record(store, load_record(store, key), wanted)
 
-    artifact: Artifact = decode(record.result, kind, load)
+    try:
+        artifact: Artifact = decode(record.result, kind, load)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StepError(
+            f"the result of {record.display} does not fit {kind.__name__} ({type(error).__name__}: {error}): the class "
+            f"changed after the step ran; bump the version of {record.name}, or redo it: --force '^{record.name}$'"
+        ) from error
     bind(artifact, store, record)
     return artifact

@@ -81,7 +81,9 @@ class RunLog:
         self._flushed = time.monotonic()
         if self._pending:
             self._segment += 1
-            self.store.create(f"{self.folder}/events-{self._segment:06d}.jsonl", ("\n".join(self._pending) + "\n").encode())
+            self.store.create(
+                f"{self.folder}/events-{self._segment:06d}.jsonl", ("\n".join(self._pending) + "\n").encode()
+            )
             self._pending = []
 
 

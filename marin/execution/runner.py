@@ -84,6 +84,7 @@ class Progress:
     failure: Failure | None = None
     blocked_by: str = ""
     poll_at: float = 0.0
+    attempts: int = 0
     latest: dict[str, Any] = field(default_factory=dict)
 
 
@@ -190,8 +191,8 @@ class Runner:
             for progress in open_steps:
                 if len(running) < self.options.max_concurrent and self._is_ready(progress):
                     progress.status = Status.running if progress.status is Status.pending else progress.status
+                    progress.poll_at = float("inf")  # before the thread starts, which may set it anew
                     running[pool.submit(self._advance, progress)] = progress
-                    progress.poll_at = float("inf")
             if not running and not any(p.status in (Status.pending, Status.waiting) for p in self._steps.values()):
                 return
             self._pass_on_progress()
@@ -275,9 +276,8 @@ class Runner:
                 if not self._needs_no_run(progress):
                     self._run_claimed(progress, held)
             finally:
-                if not self._stopping.is_set():
-                    self.claims.release(held)
-                    self._held.pop(id(step), None)
+                self.claims.release(held)
+                self._held.pop(id(step), None)
         except BaseException as error:
             self._fail(progress, failure_of(error), attempt=0)
 
@@ -294,9 +294,8 @@ class Runner:
                 return True
         if not self.store.exists(step.record_key):
             return False
-        step.record = load_record(self.store, step.record_key)
         progress.status = Status.cached
-        self._tell(progress, f"made by run {step.record.provenance['run']}")
+        self._tell(progress, f"made by run {record_of(step, self.store).provenance['run']}")
         return True
 
     def _run_claimed(self, progress: Progress, claim: Claim) -> None:
@@ -304,10 +303,10 @@ class Runner:
         progress.started = time.monotonic()
         self._tell(progress)
         step = progress.step
-        tries = {kind: 0 for kind in RETRY_BUDGET}
-        attempt = 0
+        tries = dict.fromkeys(RETRY_BUDGET, 0)
         while True:
-            attempt += 1
+            progress.attempts += 1
+            attempt = progress.attempts
             task = self._task(step, claim, attempt)
             started = time.time()
             outcome = self._backend_for(step).run(task, self._report(progress))
@@ -342,6 +341,9 @@ class Runner:
                 raise Cancelled("the run is ending")
             if self._backend is None:
                 self._backend = self._make_backend()
+            if self._stopping.is_set():  # Ctrl-C came while Ray started
+                self._backend.close()
+                raise Cancelled("the run is ending")
             return self._backend
 
     def _task(self, step: PlannedStep, claim: Claim, attempt: int) -> StepTask:
@@ -357,6 +359,7 @@ class Runner:
             fleet=step.call.fleet or Fleet(),
             code_digest=code_digest(described.function),
             fans_out=described.fans_out,
+            first_epoch=self._first_epoch(step),
         )
         by_call = {id(call_of(a)): up for a, up in self._dependencies(step)}
 
@@ -368,6 +371,13 @@ class Runner:
 
         arguments = {name: resolve(value, materialise) for name, value in step.call.arguments.items()}
         return StepTask(spec, described.function, arguments, described.result_type, described.cpus, described.memory_gb)
+
+    def _first_epoch(self, step: PlannedStep) -> int:
+        """The first epoch whose state counts: a redo starts afresh, and goes on from its own generation only."""
+        if step.generation == 1:
+            return 1
+        previous = layout.record_key(step.name, step.identity, step.generation - 1)
+        return int(load_record(self.store, previous).provenance["epoch"]) + 1
 
     def _dependencies(self, step: PlannedStep) -> list[tuple[Artifact, PlannedStep]]:
         by_identity = {up.identity: up for up in step.upstream}

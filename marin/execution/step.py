@@ -101,7 +101,16 @@ def describe(lazy: Callable[..., Any]) -> StepFunction:
     if not (isinstance(result_type, type) and issubclass(result_type, Artifact)):
         raise TypeError(f"the step {name!r} must be annotated to return an Artifact class, got {result_type!r}")
     described = StepFunction(
-        name, version, function, result_type, inspect.signature(function), annotations, cpus, memory_gb, fans_out, inline
+        name,
+        version,
+        function,
+        result_type,
+        inspect.signature(function),
+        annotations,
+        cpus,
+        memory_gb,
+        fans_out,
+        inline,
     )
     lazy.__dict__["_step"] = described
     return described

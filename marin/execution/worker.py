@@ -149,7 +149,8 @@ def execute(task: StepTask, report: Report, fanout: Fanout) -> Outcome:
 
 def _checked_result(task: StepTask, artifact: Any) -> Any:
     if not isinstance(artifact, task.result_type):
+        declared = task.result_type.__name__
         raise StepError(
-            f"{task.spec.display} returned a {type(artifact).__name__}; it is declared to return {task.result_type.__name__}"
+            f"{task.spec.display} returned a {type(artifact).__name__}; it is declared to return {declared}"
         )
     return encode(artifact)
