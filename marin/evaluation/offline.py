@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 OFFLINE = {
@@ -20,20 +22,33 @@ OFFLINE = {
 }
 
 
-def go_offline(cache: Path) -> None:
-    """Set up this process for lm-eval: no network, and every cache under `cache`.
+@contextmanager
+def offline(cache: Path) -> Iterator[None]:
+    """While the block runs: no network for the libraries under lm-eval, and every cache of theirs under `cache`.
 
-    Call it before lm_eval is imported (and torch, which imports tqdm). Where the libraries are loaded already, in a
-    reused worker process, the settings that matter are changed in place.
+    Import lm_eval inside the block (and torch, which imports tqdm). Where the libraries are loaded already, in a reused
+    worker process, the settings that they read at import are changed in place.
     """
-    os.environ.update(OFFLINE)
     folders = {"HF_HOME": cache, "HF_DATASETS_CACHE": cache / "datasets", "HF_MODULES_CACHE": cache / "modules"}
-    for name, folder in folders.items():
+    for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
-        os.environ[name] = str(folder)
-    if (hub := sys.modules.get("huggingface_hub.constants")) is not None:
-        hub.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
-    if (datasets := sys.modules.get("datasets.config")) is not None:
-        datasets.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
-        datasets.HF_DATASETS_CACHE = cache / "datasets"  # type: ignore[attr-defined]
-        datasets.HF_MODULES_CACHE = cache / "modules"  # type: ignore[attr-defined]
+    settings = OFFLINE | {name: str(folder) for name, folder in folders.items()}
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    loaded = [
+        ("huggingface_hub.constants", "HF_HUB_OFFLINE", True),
+        ("datasets.config", "HF_HUB_OFFLINE", True),
+        ("datasets.config", "HF_DATASETS_CACHE", folders["HF_DATASETS_CACHE"]),
+        ("datasets.config", "HF_MODULES_CACHE", folders["HF_MODULES_CACHE"]),
+    ]
+    for module, name, value in loaded:
+        if module in sys.modules:
+            setattr(sys.modules[module], name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = old

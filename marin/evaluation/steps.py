@@ -11,7 +11,7 @@ from marin.tokens.shards.artifacts import TokenShards
 from marin.tokens.tokenizer.artifacts import Tokenizer
 
 
-@step("evaluations/report", version="1")
+@step("evaluations/report", version="1", cpus=2.0)
 def evaluate(
     model: Checkpoint,
     tokenizer: Tokenizer,
@@ -24,9 +24,9 @@ def evaluate(
     Nothing is downloaded: tasks come from local YAML and JSON files alone. Every text is framed as training framed its
     documents. A tiny evaluation set gives a report with unknown (None) errors; an empty one leaves its tasks out.
     """
-    from marin.evaluation.offline import go_offline
+    from marin.evaluation.offline import offline
 
-    go_offline(current_run().scratch / "caches")
-    from marin.evaluation.measure import measure
+    with offline(current_run().scratch / "caches"):
+        from marin.evaluation.measure import measure
 
-    return measure(model, tokenizer, evalset, heldout, config)
+        return measure(model, tokenizer, evalset, heldout, config)

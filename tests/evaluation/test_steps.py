@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from rich.console import Console
 
 from marin.checkpoint.artifacts import Checkpoint
@@ -18,7 +20,7 @@ from marin.data.evalsets.artifacts import CHOICE_FILE, ROLLING_FILE, EvalSet
 from marin.evaluation.artifacts import EvalReport
 from marin.evaluation.config import EvaluationConfig, GenerationConfig
 from marin.evaluation.steps import evaluate
-from marin.execution import current_run, materialise, step
+from marin.execution import StepError, current_run, materialise, step
 from marin.export.folder import import_model
 from marin.export.steps import export_model
 from marin.model.config import ModelConfig
@@ -216,3 +218,37 @@ def test_the_export_is_the_model_with_its_tokenizer(prefix):
     from tokenizers import Tokenizer as Read
 
     assert Read.from_file(str(folder / "tokenizer.json")).get_vocab_size() <= told["vocab_size"]
+
+
+def test_a_further_task_is_read_from_its_folder_and_limited(prefix, tmp_path):
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"text": prose(n, 20)}) for n in range(5)))
+    task = {
+        "task": "more_text",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(tmp_path / "rows.jsonl")}},
+        "test_split": "test",
+        "output_type": "loglikelihood_rolling",
+        "doc_to_text": "",
+        "doc_to_target": "text",
+        "metric_list": [{"metric": "bits_per_byte", "aggregation": "bits_per_byte", "higher_is_better": False}],
+    }
+    (tmp_path / "more_text.yaml").write_text(yaml.safe_dump(task))
+    config = replace(CONFIG, tasks=("more_text",), task_folders=(str(tmp_path),), task_limit=2)
+    report = materialise(graph(8, 4, config)[0], prefix=str(prefix))
+    assert [(task.name, task.samples) for task in report.tasks] == [
+        ("heldout_choice", 6),
+        ("heldout_rolling", 3),
+        ("more_text", 2),
+    ]
+    with pytest.raises(StepError, match=r"defines the task 'hellaswag'; defined are more_text"):
+        materialise(graph(8, 4, replace(config, tasks=("hellaswag",)))[0], prefix=str(prefix))
+
+
+def test_more_positions_than_trained_on_are_refused(prefix):
+    with pytest.raises(StepError, match="max_length is 65 but the model was trained on 64 positions"):
+        materialise(graph(8, 4, replace(CONFIG, max_length=65))[0], prefix=str(prefix))
+
+
+def test_places_batches_and_devices_are_not_identity(prefix, report):
+    elsewhere = replace(CONFIG, batch_size=2, batch_tokens=128, task_folders=("/nowhere",))
+    assert materialise(graph(8, 4, elsewhere)[0], prefix=str(prefix)).identity == report.identity
