@@ -127,10 +127,8 @@ def links(page: Fetched) -> Iterator[str]:
     targets = dict.fromkeys(
         anchor.get("href", "").strip() for anchor in tree.iter("a") if "nofollow" not in anchor.get("rel", "").split()
     )
-    for target in targets:
-        url = _absolute(page.url, target) if target else None
-        if url is not None:
-            yield url
+    urls = dict.fromkeys(_absolute(page.url, target) for target in targets if target)
+    yield from (url for url in urls if url is not None)
 
 
 def _absolute(base: str, target: str) -> str | None:

@@ -6,7 +6,7 @@ Imports pyarrow; import this module inside step bodies only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -170,6 +170,9 @@ class _ShardFile:
     def abandon(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Leave the file unfinished, as the exception leaves its stream."""
+        with suppress(Exception):
+            self._writer.close()
         self._stack.__exit__(kind, error, trace)
 
 

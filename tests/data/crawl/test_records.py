@@ -94,7 +94,9 @@ def test_a_whole_gzip_file_keeps_what_lies_before_the_damage():
 def test_a_record_without_a_length_is_dropped_and_the_next_one_is_found(packaging):
     broken = page_record("broken").replace(b"Content-Length:", b"Content-Longth:")
     records, report = _read(PACKAGINGS[packaging]([warcinfo(), page_record("a"), broken, page_record("b")]))
-    assert [record.headers["warc-target-uri"] for record in records if record.kind == "response" and not record.fault] == [
+    assert [
+        record.headers["warc-target-uri"] for record in records if record.kind == "response" and not record.fault
+    ] == [
         "http://a.example/",
         "http://b.example/",
     ]

@@ -79,7 +79,7 @@ def test_bare_newlines_and_odd_headers_parse():
         ("é€".encode("cp1252"), "text/html; charset=ISO-8859-1", "é€", "cp1252", "http", ()),
         (b'<meta charset="koi8-r">' + "да".encode("koi8-r"), "text/html", None, "koi8-r", "meta", ()),
         ("é".encode(), "text/html; charset=utf-4", "é", "utf-8", "utf-8", ("utf-4",)),
-        ("ab".encode() * 8, "text/html; charset=utf-16", "ab" * 8, "utf-8", "utf-8", ("utf-16",)),
+        (b"ab" * 8, "text/html; charset=utf-16", "ab" * 8, "utf-8", "utf-8", ("utf-16",)),
         ("<p>ab</p>".encode("utf-16-le"), "text/html; charset=utf-16", "<p>ab</p>", "utf-16-le", "http", ()),
         (b"caf\xe9 au lait", "text/html; charset=utf-8", "café au lait", None, "detected", ("utf-8",)),
     ],
@@ -94,7 +94,9 @@ def test_the_first_candidate_that_decodes_strictly_wins(data, content_type, text
 
 
 def _page(body, *headers, **warc):
-    return page_of(RawRecord(0, {"warc-type": "response", "warc-target-uri": "<http://a/b c>", **warc}, http(body, *headers)))
+    return page_of(
+        RawRecord(0, {"warc-type": "response", "warc-target-uri": "<http://a/b c>", **warc}, http(body, *headers))
+    )
 
 
 def test_xhtml_with_an_xml_declaration_is_html():

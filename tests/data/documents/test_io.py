@@ -93,9 +93,15 @@ def test_a_failure_finishes_no_file(tmp_path):
             yield stream
         finished.append(name)
 
-    with pytest.raises(RuntimeError), DocumentWriter(open_file, "x", source="web", row_group_bytes=10) as writer:
-        writer.write(_documents(1)[0])
-        raise RuntimeError("interrupted")
+    writer = DocumentWriter(open_file, "x", source="web", row_group_bytes=10)
+
+    def write_and_fail():
+        with writer:
+            writer.write(_documents(1)[0])
+            raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError):
+        write_and_fail()
     assert (finished, writer.shards) == ([], ())
 
 

@@ -14,7 +14,9 @@ _SECTION = re.compile(
     r"|Shape|Warnings?|See Also|Methods)\s*:{1,2}\s*$"
 )
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
-_DIRECTIVE = re.compile(r"^\.\. (?:(note|warning|deprecated|versionadded|versionchanged|seealso)::\s*(.*)|.*)$")
+_ADMONITION = re.compile(r"^\s*\.\. (note|warning|deprecated|versionadded|versionchanged|seealso|tip)::\s*(.*)$")
+_CODE_DIRECTIVE = re.compile(r"^\s*\.\. (?:code-block|code|sourcecode|ipython|testcode|doctest|plot)::")
+_DIRECTIVE = re.compile(r"^\s*\.\. ")
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _TAGS = re.compile(r"</?[a-zA-Z][^>]*>|<!--.*?-->", re.DOTALL)
 _IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)|\[!\[[^\]]*\]\([^)]*\)\]\([^)]*\)")
@@ -78,10 +80,15 @@ def _blocks(lines: list[str], markdown: bool) -> Iterator[str]:
         elif section := _SECTION.match(line.strip()):
             yield _heading(section[1], 4)
             index += 1
-        elif directive := _DIRECTIVE.match(line):
-            if directive[1]:
-                yield f'<p class="admonition">{directive[1].capitalize()}: {inline(directive[2])}</p>'
+        elif admonition := _ADMONITION.match(line):
+            yield f'<p class="admonition">{admonition[1].capitalize()}: {inline(admonition[2])}</p>'
             index += 1
+        elif _CODE_DIRECTIVE.match(line):
+            end = _end_of_deeper(lines, index)
+            yield _code(_without_options(lines[index + 1 : end]))
+            index = end
+        elif _DIRECTIVE.match(line):
+            index = _end_of_deeper(lines, index)
         elif _BULLET.match(line):
             end, items = _list_items(lines, index)
             yield "<ul>\n" + "\n".join(f"<li>{inline(item)}</li>" for item in items) + "\n</ul>"
@@ -120,6 +127,12 @@ def _dedent(lines: list[str]) -> list[str]:
     return [line[margin:] for line in lines]
 
 
+def _without_options(lines: list[str]) -> list[str]:
+    """A directive's body, without the option lines at its start."""
+    start = next((n for n, line in enumerate(lines) if line and not line.lstrip().startswith(":")), len(lines))
+    return lines[start:]
+
+
 def _until_blank(lines: list[str], start: int) -> int:
     return next((n for n in range(start, len(lines)) if not lines[n]), len(lines))
 
@@ -139,7 +152,7 @@ def _end_of_deeper(lines: list[str], index: int) -> int:
 def _end_of_paragraph(lines: list[str], start: int) -> int:
     for n in range(start + 1, len(lines)):
         line = lines[n]
-        if not line or _FENCE.match(line) or _BULLET.match(line) or line.lstrip().startswith(">>> "):
+        if not line or _FENCE.match(line) or _BULLET.match(line) or line.lstrip().startswith((">>> ", ".. ")):
             return n
         if n + 1 < len(lines) and _UNDERLINE.match(lines[n + 1]):
             return n

@@ -1,0 +1,225 @@
+"""The steps: fetching a crawl and extracting its pages."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+
+from marin.data.crawl.artifacts import Crawl, WarcFile
+from marin.data.crawl.config import (
+    CrawlConfig,
+    EmbeddedSite,
+    ExtractConfig,
+    PackageVersion,
+    embedded_crawl,
+    embedded_crawls,
+    external_crawl,
+)
+from marin.data.crawl.extraction.shard import plan_bundles
+from marin.data.crawl.steps import extract_pages, fetch_crawl
+from marin.data.documents.io import iterate_documents
+from marin.execution import External, StepError, materialise
+from tests.data.crawl.warcs import html_page, http, page_record, record, warcinfo, write_warc
+
+
+def _pages(tmp_path, *paths, store="store", **config):
+    crawl = fetch_crawl(external_crawl("web", [str(path) for path in paths]))
+    return materialise(extract_pages(crawl, ExtractConfig(**config)), prefix=str(tmp_path / store))
+
+
+def test_the_embedded_crawl_becomes_documents(tmp_path):
+    config = embedded_crawl("docs", ["warcio", "inscriptis"], max_pages=20)
+    documents = materialise(extract_pages(fetch_crawl(config)), prefix=str(tmp_path))
+    texts = {document.url: document for document in iterate_documents(documents)}
+    assert documents.source == "docs"
+    assert 15 <= documents.rows <= 20
+    readme = texts["http://warcio.docs.invalid/readme.html"]
+    assert "Streaming Library" in readme.text
+    assert "Home" not in readme.text.splitlines()
+    assert "All rights belong" not in readme.text
+    metadata = json.loads(readme.metadata)
+    assert metadata["extractor"] == "resiliparse"
+    assert metadata["extractor_version"].startswith("2.")
+    assert metadata["charset"] == "utf-8"
+    flow = documents.read_json("extraction.json")["flow"]
+    assert flow["read"] == flow["kept"] + sum(flow["dropped"].values())
+    assert flow["dropped"]["robots"] == 2
+
+
+def test_documents_do_not_depend_on_dates_record_ids_or_packaging(tmp_path):
+    records = [warcinfo(), *(page_record(f"page{n}") for n in range(6))]
+    one = write_warc(tmp_path / "one.warc.gz", records)
+    later = [item.replace(b"2026-01-02", b"2027-03-04").replace(b"uuid:0000", b"uuid:1111") for item in records]
+    other = write_warc(tmp_path / "other.warc.gz", later, per_record=False)
+    ids = [
+        [(d.id, d.text_hash) for d in iterate_documents(_pages(tmp_path, path, store=path.stem))]
+        for path in (one, other)
+    ]
+    assert ids[0] == ids[1]
+    assert len({id for id, _ in ids[0]}) == 6
+
+
+def test_a_missing_warc_is_one_message_that_names_path_and_field(tmp_path):
+    present = write_warc(tmp_path / "present.warc.gz", [page_record("here")])
+    with pytest.raises(StepError) as raised:
+        _pages(tmp_path, present, tmp_path / "missing.warc.gz")
+    assert "missing.warc.gz" in str(raised.value)
+    assert "warcs[1]" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_globs_and_list_files_stand_for_their_files(tmp_path):
+    for name in ("b", "a"):
+        write_warc(tmp_path / f"{name}.warc.gz", [page_record(f"{name}mark")])
+    listing = tmp_path / "warc.paths.gz"
+    listing.write_bytes(gzip.compress(b"b.warc.gz\na.warc.gz\n"))
+    by_glob = [d.url for d in iterate_documents(_pages(tmp_path, tmp_path / "*.warc.gz", store="s1"))]
+    by_list = [d.url for d in iterate_documents(_pages(tmp_path, listing, store="s2"))]
+    assert by_glob == ["http://amark.example/", "http://bmark.example/"]
+    assert by_list == list(reversed(by_glob))
+    with pytest.raises(StepError, match="no WARC file matches"):
+        _pages(tmp_path, tmp_path / "*.nothing", store="s3")
+
+
+def test_a_file_that_changed_after_the_crawl_step_is_refused(tmp_path):
+    path = write_warc(tmp_path / "web.warc.gz", [page_record("first")])
+    crawl = fetch_crawl(external_crawl("web", [str(path)]))
+    materialise(crawl, prefix=str(tmp_path / "store"))
+    write_warc(path, [page_record("first"), page_record("second")])
+    with pytest.raises(StepError, match="new version"):
+        materialise(extract_pages(crawl), prefix=str(tmp_path / "store"))
+
+
+def test_a_crawl_without_any_document_is_an_error_with_its_counts(tmp_path):
+    path = write_warc(tmp_path / "web.warc.gz", [warcinfo(), record(http(b"x", "Content-Type: text/plain"))])
+    with pytest.raises(StepError, match=r"no document came out of the 2 records.*not_html 1, warcinfo 1"):
+        _pages(tmp_path, path)
+
+
+def test_an_empty_file_is_a_valid_crawl_without_documents(tmp_path):
+    path = tmp_path / "empty.warc.gz"
+    path.write_bytes(b"")
+    documents = _pages(tmp_path, path)
+    assert (documents.rows, documents.shards) == (0, ())
+
+
+def test_a_damaged_member_costs_one_record_and_many_fail_the_step(tmp_path):
+    members = [gzip.compress(page_record(f"page{n}")) for n in range(40)]
+    broken = [member[:40] + b"\xff" * 40 + member[80:] for member in members]
+    path = tmp_path / "web.warc.gz"
+    path.write_bytes(b"".join([*members[:20], broken[20], *members[21:]]))
+    documents = _pages(tmp_path, path)
+    report = documents.read_json("extraction.json")
+    assert report["flow"] == {"unit": "records", "read": 40, "kept": 39, "dropped": {"damaged": 1}}
+    assert report["files"][0]["damaged_offsets"] == [sum(map(len, members[:20]))]
+    with pytest.raises(StepError, match="damaged"):
+        _pages(tmp_path, path, store="strict", strict=True)
+
+    path = tmp_path / "bad.warc.gz"
+    path.write_bytes(b"".join(member for pair in zip(members, broken, strict=True) for member in pair))
+    with pytest.raises(StepError, match="max_damaged"):
+        _pages(tmp_path, path, store="bad")
+
+
+def test_pages_that_are_no_text_have_their_reasons(tmp_path):
+    pages = [
+        http(html_page("goodmark").encode()),
+        http(b"<html><body><script>only code</script></body></html>"),
+        http(b"<html><body><p>" + b"some\x01 \x02words " * 200 + b"</p></body></html>"),
+        http(b"<html><body><p>" + b"big " * 100_000 + b"</p></body></html>"),
+    ]
+    path = write_warc(tmp_path / "web.warc.gz", [record(page, uri=f"http://x/{n}") for n, page in enumerate(pages)])
+    documents = _pages(tmp_path, path, max_page_bytes=100_000)
+    dropped = documents.read_json("extraction.json")["flow"]["dropped"]
+    assert dropped == {"empty_text": 1, "binary": 1, "page_too_large": 1}
+
+
+def test_a_record_without_an_address_or_date_is_kept_under_its_place(tmp_path):
+    bare = page_record("bare").replace(b"WARC-Target-URI: http://bare.example/\r\n", b"")
+    bare = bare.replace(b"WARC-Date: 2026-01-02T03:04:05Z\r\n", b"")
+    path = write_warc(tmp_path / "web.warc.gz", [bare, bare])
+    documents = list(iterate_documents(_pages(tmp_path, path)))
+    assert [document.url for document in documents] == [None, None]
+    assert len({document.id for document in documents}) == 2
+    assert json.loads(documents[0].metadata)["date"] is None
+
+
+def test_trafilatura_is_an_option_and_is_recorded(tmp_path):
+    path = write_warc(tmp_path / "web.warc.gz", [page_record("mark", paragraphs=12)])
+    (document,) = iterate_documents(_pages(tmp_path, path, extractor="trafilatura"))
+    assert "mark paragraph 11" in document.text
+    metadata = json.loads(document.metadata)
+    assert (metadata["extractor"], metadata["extractor_version"].split(".")[0]) == ("trafilatura", "1")
+
+
+def test_bundles_hold_every_file_once_and_in_order():
+    sizes = [10, 10, 500, 1, 1, 1, 2000, None, 3]
+    crawl = Crawl(
+        source="web",
+        warcs=tuple(WarcFile(f"{n}.warc.gz", f"s3://b/{n}", size) for n, size in enumerate(sizes)),
+        pages=None,
+        bytes=0,
+    )
+    bundles = plan_bundles(crawl, ExtractConfig())
+    assert [warc for bundle in bundles for warc in bundle.warcs] == list(crawl.warcs)
+    assert all(bundle.count > 0 for bundle in bundles)
+    assert plan_bundles(Crawl(source="web", warcs=(), pages=None, bytes=0), ExtractConfig()) == []
+
+
+# --- configs ---
+
+
+def test_another_installed_version_is_refused_when_the_step_runs(tmp_path):
+    site = EmbeddedSite(packages=(PackageVersion("warcio", "0.0.1"),), python="3.11")
+    with pytest.raises(StepError, match=r"warcio 0\.0\.1, but .* is installed"):
+        materialise(fetch_crawl(CrawlConfig(source="docs", embedded=site)), prefix=str(tmp_path))
+
+
+def test_the_default_crawl_is_two_sources_with_every_version_in_them():
+    crawls = embedded_crawls(max_pages=2000)
+    assert [crawl.source for crawl in crawls] == ["stdlib", "packages"]
+    assert sum(crawl.embedded.max_pages for crawl in crawls) == 2000
+    assert sum(len(crawl.embedded.packages) for crawl in crawls) == 31
+    assert all(package.version for crawl in crawls for package in crawl.embedded.packages)
+
+
+@pytest.mark.parametrize(
+    ("make", "parts"),
+    [
+        (lambda: CrawlConfig(source="web"), ("neither", "embedded", "warcs")),
+        (lambda: CrawlConfig(source="Web site", warcs=(External("a", "1"),)), ("crawl.source", "'Web site'")),
+        (lambda: CrawlConfig(source="web", warcs=(External("", "1"),)), ("empty path",)),
+        (lambda: embedded_crawl("web", ["no-such-package"]), ("no-such-package", "not installed")),
+        (lambda: embedded_crawl("web", []), ("embedded.packages", "empty")),
+        (lambda: embedded_crawl("web", ["warcio"], max_pages=0), ("embedded.max_pages", "0")),
+        (lambda: ExtractConfig(extractor="regex"), ("extract.extractor", "'regex'", "resiliparse")),
+        (lambda: ExtractConfig(page_seconds=float("nan")), ("extract.page_seconds", "nan")),
+        (lambda: ExtractConfig(max_damaged=2.0), ("extract.max_damaged", "2.0")),
+    ],
+)
+def test_a_wrong_config_names_field_and_value(make, parts):
+    with pytest.raises(ValueError) as raised:
+        make()
+    assert all(part in str(raised.value) for part in parts)
+
+
+def test_external_files_of_one_name_in_two_folders_are_told_apart():
+    one, two = (external_crawl("web", [path]) for path in ("/data/a/x.warc.gz", "/data/b/x.warc.gz"))
+    assert one.warcs[0].version != two.warcs[0].version
+    assert "/" not in one.warcs[0].version
+    pinned = [external_crawl("web", [path], version="2026-30") for path in ("/here/x.warc.gz", "s3://there/x.warc.gz")]
+    assert pinned[0].warcs[0].version == pinned[1].warcs[0].version
+
+
+def test_planning_imports_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from marin.data.crawl.config import embedded_crawls\n"
+        "from marin.data.crawl.steps import extract_pages, fetch_crawl\n"
+        "[extract_pages(fetch_crawl(crawl)) for crawl in embedded_crawls()]\n"
+        "heavy = 'torch ray lm_eval datatrove transformers gcsfs s3fs pyarrow numpy tokenizers scipy lxml'.split()\n"
+        "print(sorted(set(heavy) & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
