@@ -97,7 +97,7 @@ def measure(text: str, table: WordTable) -> TextFeatures:
     duplicate_paragraphs, duplicate_paragraph_characters = _repeats(blocks)
     word_count, line_count = max(1, len(words)), max(1, len(lines))
     size = max(1, characters)
-    countable, terminal = _countable_lines(lines, pieces)
+    countable, terminal = _countable_lines(lines, pieces, words_per_line if unspaced else None)
     sentences = _sentences(kinds, words_per_line)
     lowered = text.lower() if "orem" in text or "OREM" in text else ""
     columns: dict[str, Any] = {
@@ -166,14 +166,17 @@ def _repeats(items: Sequence[str]) -> tuple[int, int]:
 
 
 def _countable_lines(
-    lines: Sequence[str], pieces: Sequence[Sequence[str]]
+    lines: Sequence[str], pieces: Sequence[Sequence[str]], words_per_line: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """The lines that C4 would keep but for their end, and those that end as C4 wants."""
+    """The lines that C4 would keep but for their end, and those that end as C4 wants.
+
+    Words are what stands between spaces, unless ``words_per_line`` says how many there are in a script without spaces.
+    """
     countable = [
-        (len(words) >= _WORDS_PER_LINE or len(line) > _LONGEST_WORD)
-        and (len(line) <= _LONGEST_WORD or max(map(len, words)) <= _LONGEST_WORD)
+        (len(line_pieces) if words_per_line is None else words_per_line[at]) >= _WORDS_PER_LINE
+        and (words_per_line is not None or len(line) <= _LONGEST_WORD or max(map(len, line_pieces)) <= _LONGEST_WORD)
         and not _POLICY.search(line.lower())
-        for line, words in zip(lines, pieces, strict=True)
+        for at, (line, line_pieces) in enumerate(zip(lines, pieces, strict=True))
     ]
     terminal = [line.endswith(_QUOTED_ENDS) and not line.endswith("...") for line in lines]
     return np.array(countable, bool), np.array(terminal, bool)

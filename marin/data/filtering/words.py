@@ -24,7 +24,13 @@ UNSPACED = (
     "\u0e00-\u0e7f\u0e80-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
 )
-_UNSPACED_CHARACTER = re.compile(f"([{UNSPACED}])")
+# Vowel signs, tones and the like, which belong to the letter before them.
+_MARKS = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u0f18\u0f19\u0f35\u0f37\u0f39\u0f3e\u0f3f\u0f71-\u0f84"
+    "\u0f86\u0f87\u0f8d-\u0fbc\u0fc6\u102b-\u103e\u1056-\u1059\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d"
+    "\u108f\u109a-\u109d\u17b4-\u17d3\u17dd\u3099\u309a"
+)
+_UNSPACED_CHARACTER = re.compile(f"([{UNSPACED}][{_MARKS}]*)")
 
 _SIGNS = "…,:;!?¿؟¡()\\[\\]{}<>_#*&。？！，、；：～·।،۔؛٪'\"”“`‘´’‚„»«「」『』（）〔〕【】《》〈〉"
 _ICONS = "©®°¦§\u2190-\u2bff\ufffd\U0001f000-\U0001faff"
@@ -61,7 +67,7 @@ _ABBREVIATIONS = frozenset(
             "Ltd",
             "Co",
         ),
-        *("Corp", "No", "Jan", "Feb", "Mar", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Oct", "Nov", "Dec"),
+        *("Corp", "Jan", "Feb", "Mar", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Oct", "Nov", "Dec"),
     )
 )
 _LONG_PIECE = 1000
