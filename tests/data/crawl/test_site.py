@@ -160,7 +160,8 @@ def test_the_bounds_hold():
 
 def test_links_are_absolute_in_one_spelling_and_once():
     body = b"""<a href="b.html#part">x</a><a href="/b.html">again</a><a href="https://secure/">s</a>
-    <a href="mailto:x">m</a><a href="HTTP://Other.example">o</a><a href="/a b?q=1 2">sp</a><a rel="nofollow" href="/n">n</a><a>none</a>"""
+    <a href="mailto:x">m</a><a href="HTTP://Other.example">o</a>
+    <a href="/a b?q=1 2">sp</a><a rel="nofollow" href="/n">n</a><a>none</a>"""
     page = Fetched("http://site.example/a.html", 200, "OK", (), body, "", ())
     assert list(links(page)) == [
         "http://site.example/b.html",
