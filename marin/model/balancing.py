@@ -31,7 +31,8 @@ def exceeded_by(counts_EH: Tensor, target: float, low: Tensor, high: Tensor) -> 
     crossing_E = (above_EH.to(torch.float64) < target).sum(1).clamp_(max=bins - 1)
     inside_E = counts_EH.gather(1, (bins - 1 - crossing_E).unsqueeze(1)).squeeze(1)
     before_E = above_EH.gather(1, crossing_E.unsqueeze(1)).squeeze(1) - inside_E
-    part_E = ((target - before_E) / inside_E.clamp(min=1)).clamp_(0, 1)
+    # float64 by hand: torch would turn integer counts into fp32, which loses them past 2^24.
+    part_E = ((target - before_E.to(torch.float64)) / inside_E.clamp(min=1)).clamp_(0, 1)
     width = (high - low).to(torch.float64) / bins
     return high.to(torch.float64) - width * (crossing_E + part_E)
 

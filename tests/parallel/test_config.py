@@ -1,0 +1,55 @@
+"""Which plans are refused, with which rule and which way out."""
+
+from dataclasses import asdict, replace
+
+import pytest
+import yaml
+
+from marin.model.config import ModelConfig
+from marin.parallel.config import ParallelPlan, nearest_plans
+from tests.model.small import SMALL
+
+
+def test_world_and_expert_sharding_follow_from_the_plan():
+    plan = ParallelPlan(dp_replicate=2, dp_shard=8, ep=4)
+    assert (plan.world_size, plan.data_ranks, plan.efsdp) == (16, 16, 2)
+    plan.check(replace(SMALL, experts=8), 16)
+    ParallelPlan(dp_replicate=11, dp_shard=64, ep=64).check(ModelConfig.hero(), 704)
+
+
+@pytest.mark.parametrize("name", ["pp", "tp", "cp"])
+def test_dimensions_that_come_later_accept_one_only(name: str):
+    with pytest.raises(ValueError, match=f"{name} is 2; only 1"):
+        ParallelPlan(**{name: 2})
+
+
+def test_expert_groups_must_divide_the_sharding_ranks():
+    with pytest.raises(ValueError, match=r"ep is 3 and dp_shard is 8: ep must divide dp_shard.*ep 2, ep 4"):
+        ParallelPlan(dp_shard=8, ep=3)
+    with pytest.raises(ValueError, match="ep is 0"):
+        ParallelPlan(ep=0)
+
+
+def test_a_wrong_world_size_names_the_product_and_the_nearest_plans():
+    with pytest.raises(
+        ValueError, match=r"= 4 ranks, but the fleet has 6; nearest that fit: dp_replicate 1, dp_shard 6"
+    ):
+        ParallelPlan(dp_shard=4, ep=2).check(SMALL, 6)
+
+
+def test_experts_must_divide_over_their_ranks():
+    with pytest.raises(ValueError, match=r"ep 4 does not divide the model's 6 experts; nearest that fit"):
+        ParallelPlan(dp_shard=4, ep=4).check(SMALL, 4)
+
+
+@pytest.mark.parametrize("world", [1, 2, 6, 7, 704])
+def test_every_suggested_plan_fits(world: int):
+    plans = nearest_plans(ParallelPlan(dp_shard=4, ep=4), SMALL, world)
+    assert plans
+    for plan in plans:
+        plan.check(SMALL, world)
+
+
+def test_a_plan_survives_yaml():
+    plan = ParallelPlan(dp_replicate=2, dp_shard=4, ep=2)
+    assert ParallelPlan(**yaml.safe_load(yaml.safe_dump(asdict(plan)))) == plan
