@@ -31,3 +31,17 @@ class Checkpoint(Artifact):
     """By held-out source."""
     unigram_losses: dict[str, float]
     validation_tokens: dict[str, int]
+
+    def present(self, places: dict[str, str]) -> str:
+        """Lines for the console: what was trained, and the held-out loss beside that of token frequencies alone."""
+        skipped = f", {self.skipped_steps} steps skipped as not finite" if self.skipped_steps else ""
+        lines = [
+            f"{self.tokens:,} tokens in {self.step:,} steps, training loss {self.training_loss:.4f}{skipped}",
+            (
+                f"validation loss {self.validation_loss:.4f} nats per token, "
+                f"{self.unigram_loss - self.validation_loss:.4f} below the {self.unigram_loss:.4f} of a unigram model"
+            ),
+        ]
+        for source, loss in sorted(self.validation_losses.items()):
+            lines.append(f"  {source:24} {loss:8.4f}  unigram {self.unigram_losses[source]:8.4f}")
+        return "\n".join(lines)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
@@ -37,6 +38,7 @@ from marin.checkpoint.layout import FINISH_MARK, PROGRESS, folder_of
 from marin.checkpoint.progress import Progress
 from marin.checkpoint.state_folder import ObjectStore, StateFolder
 from marin.checkpoint.tensors import first_non_finite
+from marin.execution import LeaseLost
 
 logger = logging.getLogger(__name__)
 
@@ -141,12 +143,15 @@ class CheckpointStore:
         files = StoreFiles(write=lambda name: self.state.write(f"{folder}/{name}"))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            save_distributed(
-                dict(tensors),
-                storage_writer=StoreWriter(files),
-                process_group=self.ranks.group,
-                no_dist=self.ranks.group is None,
-            )
+            try:
+                save_distributed(
+                    dict(tensors),
+                    storage_writer=StoreWriter(files),
+                    process_group=self.ranks.group,
+                    no_dist=self.ranks.group is None,
+                )
+            except CheckpointException as error:
+                raise _cause(error, progress.step) from error
         if self.ranks.rank == 0:
             with files.create_stream(PROGRESS, "wb") as stream:
                 stream.write(progress.to_bytes())
@@ -241,6 +246,16 @@ def stored_forms(read: Callable[[str], BinaryIO]) -> dict[str, TensorForm]:
         else:
             forms[name] = TensorForm((), "object")
     return forms
+
+
+def _cause(error: CheckpointException, step: int) -> Exception:
+    """What to raise on every rank for a save that failed on some: a lost lease as such, anything else in words."""
+    causes = {rank: failure[0] for rank, failure in sorted(error.failures.items())}
+    for cause in causes.values():
+        if isinstance(cause, LeaseLost):
+            return cause
+    told = "; ".join(f"rank {rank}: {type(cause).__name__}: {cause}" for rank, cause in causes.items())
+    return CheckpointError(f"the checkpoint of step {step} could not be written: {told}")
 
 
 def _opener(store: ObjectStore, keys: Mapping[str, str]) -> Callable[[str], BinaryIO]:

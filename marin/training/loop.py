@@ -240,9 +240,9 @@ class TrainingLoop:
             )
         if self.skipped_in_a_row >= self.training.skips_in_a_row:
             raise StepError(
-                f"{self.skipped_in_a_row} steps in a row, the last of them step {self.step}, had a loss or gradient that is "
-                "not finite; the weights are those of before them. Lower the learning rate, clip gradients, or look at "
-                "the data."
+                f"{self.skipped_in_a_row} steps in a row, the last of them step {self.step}, had a loss or gradient "
+                "that is not finite; the weights are those of before them. Lower the learning rate, clip gradients, or "
+                "look at the data."
             )
 
     def _count(self, tokens: int, finite: bool) -> None:
@@ -259,7 +259,7 @@ class TrainingLoop:
     def _report(self, figures: dict[str, Any]) -> None:
         self.metrics.append(self.step, figures)
         total = self.training.steps
-        shown = {name: figures[name] for name in ("loss", "tokens_per_s")}
+        shown = {name: figures[name] for name in ("loss", "tokens_per_s") if math.isfinite(figures[name])}
         self._run.progress(self.step, total, "steps", **shown)
         if self.step % self.training.log_every == 0 or self.step in (1, total):
             logger.info(

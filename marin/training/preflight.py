@@ -39,10 +39,10 @@ def check_job(job: TrainingJob, workers: int) -> None:
             check()
         except ValueError as error:
             faults.append(f"training: {error}")
-    faults += [
-        f"the held-out source {source!r} has no token" for source, shards in job.heldout.items() if not shards.tokens
-    ]
-    if not job.heldout:
-        faults.append("there is no held-out source: a run without a validation loss says nothing")
+    if not any(shards.tokens for shards in job.heldout.values()):
+        faults.append("no held-out source has a token: a run without a validation loss says nothing")
     if faults:
         raise StepError("the run cannot start:\n  " + "\n  ".join(faults))
+    for source, shards in job.heldout.items():
+        if not shards.tokens:
+            logger.warning("the held-out source %r has no token and is left out of the validation loss", source)

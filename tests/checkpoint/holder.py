@@ -1,4 +1,4 @@
-"""A real `Run` on a store, without a runner: what holds the resumable state in the tests of checkpoints and training."""
+"""A real `Run` on a store, without a runner: holds the resumable state in the tests of checkpoints and training."""
 
 from __future__ import annotations
 

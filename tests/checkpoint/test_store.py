@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from typing import Any
 
 import pytest
 import torch
@@ -211,3 +212,33 @@ def test_progress_survives_its_json_form_and_refuses_another_form() -> None:
 )
 def test_only_names_of_the_one_form_are_steps(name: str, step: int | None) -> None:
     assert step_of(name) == step
+
+
+class FailingState:
+    """A state whose writes fail with a given error."""
+
+    def __init__(self, run: Run, error: Exception) -> None:
+        self._state = run.state
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+    def write(self, name: str) -> Any:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "text"),
+    [
+        (OSError("no space left"), CheckpointError, "step 2 could not be written: rank 0: OSError: no space left"),
+        (LeaseLost("epoch 3 exists"), LeaseLost, "epoch 3 exists"),
+    ],
+)
+def test_a_failed_write_says_which_rank_and_why(
+    error: Exception, raised: type[Exception], text: str, tmp_path: object
+) -> None:
+    run = holder(str(tmp_path))
+    store = CheckpointStore(FailingState(run, error), check_lease=run.check_lease, ranks=Ranks.alone())
+    with pytest.raises(raised, match=text):
+        store.save({"model.w": torch.ones(2)}, progress_at(2))
