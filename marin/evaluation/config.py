@@ -39,9 +39,9 @@ class EvaluationConfig:
 
     choice_items: int | None = 200
     """Multiple-choice items that are scored, from the front of the evaluation set (None: all)."""
-    rolling_documents: int | None = 40
+    rolling_documents: int | None = 24
     """Documents of the rolling perplexity task (None: all)."""
-    heldout_tokens: int | None = 32_768
+    heldout_tokens: int | None = 16_384
     """Tokens per source for bits per byte over the packed held-out shards (None: all)."""
     max_length: int | None = None
     """Positions a request may use (None: the model's sequence length)."""
