@@ -1,0 +1,1 @@
+"""Documents by way of other libraries."""
