@@ -83,18 +83,18 @@ def refuse_faulty(cells: dict[str, TokenShards]) -> None:
     Raises:
         StepError: listing each faulty cell with its fault.
     """
-    from marin.tokens.shards.reading import open_shard, token_counts
+    from marin.tokens.shards.reading import recount, token_counts
 
     first_name, first = next(iter(sorted(cells.items())))
     faults: list[str] = []
     for name, shards in sorted(cells.items()):
         try:
-            opened = [open_shard(shards, shard) for shard in shards.shards]
+            counts = [recount(shards, shard) for shard in shards.shards]
             counted = int(token_counts(shards).sum())
         except (StepError, OSError) as error:
             faults.append(f"{name}: unfinished or damaged: {error}")
             continue
-        found = (sum(item.tokens for item in opened), sum(item.documents for item in opened))
+        found = (sum(tokens for tokens, _ in counts), sum(documents for _, documents in counts))
         if found != (shards.tokens, shards.documents) or counted != shards.tokens:
             faults.append(
                 f"{name}: its record says {shards.tokens} tokens of {shards.documents} documents, its files hold "

@@ -12,6 +12,7 @@ import bisect
 import mmap
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,42 @@ class CorruptIndex(ValueError):
     """An ``.idx`` or ``.bin`` file that is not what the format says."""
 
 
+@dataclass(frozen=True)
+class IndexHeader:
+    """The header of an ``.idx`` file."""
+
+    dtype: str
+    sequences: int
+    entries: int
+
+    @property
+    def pointers_at(self) -> int:
+        """Where the byte offsets begin in the file."""
+        return HEADER.size + 4 * self.sequences
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return HEADER.size + 12 * self.sequences + 8 * self.entries
+
+
+def read_header(data: bytes, file_size: int, name: str) -> IndexHeader:
+    """The header of an ``.idx`` file of ``file_size`` bytes.
+
+    Raises:
+        CorruptIndex: it is not a token index, or was cut; names the file.
+    """
+    if len(data) < HEADER.size:
+        raise CorruptIndex(f"{name} has {len(data)} bytes, too few for a token index")
+    magic, version, code, sequences, entries = HEADER.unpack(data[: HEADER.size])
+    if magic != MAGIC or version != VERSION or code not in DTYPES:
+        raise CorruptIndex(f"{name} is not a token index of version {VERSION} (begins {bytes(data[:9])!r})")
+    header = IndexHeader(DTYPES[code], sequences, entries)
+    if file_size != header.size or entries < 1:
+        raise CorruptIndex(f"{name} has {file_size} bytes, its header asks for {header.size}; it was cut or damaged")
+    return header
+
+
 class IndexedTokens:
     """Memory-mapped documents of one ``.bin``/``.idx`` pair. Opening reads the header only.
 
@@ -80,18 +117,9 @@ class IndexedTokens:
 
     def __init__(self, bin_path: Path, idx_path: Path) -> None:
         index = _map(idx_path)
-        if len(index) < HEADER.size:
-            raise CorruptIndex(f"{idx_path} has {len(index)} bytes, too few for a token index")
-        magic, version, code, sequences, entries = HEADER.unpack_from(index)
-        if magic != MAGIC or version != VERSION or code not in DTYPES:
-            raise CorruptIndex(f"{idx_path} is not a token index of version {VERSION} (begins {bytes(index[:9])!r})")
-        expected = HEADER.size + sequences * 12 + entries * 8
-        if len(index) != expected or entries < 1:
-            raise CorruptIndex(
-                f"{idx_path} has {len(index)} bytes, its header asks for {expected}; it was cut or damaged"
-            )
-        dtype = np.dtype(DTYPES[code]).newbyteorder("<")
-        pointers_at = HEADER.size + 4 * sequences
+        header = read_header(index[: HEADER.size], len(index), str(idx_path))
+        sequences, entries, pointers_at = header.sequences, header.entries, header.pointers_at
+        dtype = np.dtype(header.dtype).newbyteorder("<")
         self._lengths = np.frombuffer(index, "<i4", sequences, HEADER.size)
         self._pointers = np.frombuffer(index, "<i8", sequences, pointers_at)
         self._documents = np.frombuffer(index, "<i8", entries, pointers_at + 8 * sequences)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from marin.execution import StepError
 from marin.tokens.shards.artifacts import COUNTS_FILE, TokenShard, TokenShards
-from marin.tokens.shards.indexed import CorruptIndex, IndexedTokens
+from marin.tokens.shards.indexed import HEADER, CorruptIndex, IndexedTokens, read_header
 
 
 def open_shard(shards: TokenShards, shard: TokenShard) -> IndexedTokens:
@@ -27,6 +27,23 @@ def open_shard(shards: TokenShards, shard: TokenShard) -> IndexedTokens:
             f"documents, its record says {shard.tokens} of {shard.documents}; redo the tokenize step"
         )
     return indexed
+
+
+def recount(shards: TokenShards, shard: TokenShard) -> tuple[int, int]:
+    """(tokens, documents) of a shard by its files, from a few bytes of its index and the size of its ids.
+
+    Raises:
+        StepError: a file is missing, cut, or not of the size that its record says.
+    """
+    idx_name, bin_name = f"{shard.name}.idx", f"{shard.name}.bin"
+    with shards.open(idx_name) as stream:
+        try:
+            header = read_header(stream.read(HEADER.size), shards.file_info(idx_name).size, idx_name)
+        except CorruptIndex as error:
+            raise StepError(str(error)) from error
+    with shards.open(bin_name):
+        size = shards.file_info(bin_name).size
+    return size // np.dtype(header.dtype).itemsize, header.entries - 1
 
 
 def token_counts(shards: TokenShards) -> npt.NDArray[np.int64]:
