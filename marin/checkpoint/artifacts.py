@@ -13,7 +13,7 @@ class Checkpoint(Artifact):
     """A trained model with all of its training state, self-contained: its files are outputs of the step that made it.
 
     Losses are in nats per token, over all real tokens of the held-out shards. Files: `checkpoint/…` (read by
-    `load_model`), `metrics.jsonl` (one line a step), `validation.json`, and TensorBoard's event file under
+    `load_model`), `metrics.jsonl` (one line a step), `validation.json`, `curve.svg`, and TensorBoard's event file under
     `tensorboard/`.
     """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import pickle
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +76,7 @@ class Ranks:
             try:
                 result[0] = make()
             except Exception as error:  # raised again below, on every rank
-                result[1] = error
+                result[1] = _that_travels(error)
         if self.group is not None:
             dist.broadcast_object_list(result, src=0, group=self.group)
         if result[1] is not None:
@@ -246,6 +247,15 @@ def stored_forms(read: Callable[[str], BinaryIO]) -> dict[str, TensorForm]:
         else:
             forms[name] = TensorForm((), "object")
     return forms
+
+
+def _that_travels(error: Exception) -> Exception:
+    """The error, or its words where the object cannot be sent to other ranks (as with some store clients)."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return CheckpointError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _cause(error: CheckpointException, step: int) -> Exception:

@@ -189,9 +189,7 @@ class TrainingLoop:
     # One step
 
     def train_step(self) -> None:
-        """One step over the global batch: gradients, the agreement of all ranks that they are finite, update,
-        metrics.
-        """
+        """One step over the global batch: gradients, the ranks' agreement that they are finite, update, metrics."""
         started = time.perf_counter()
         with self.clock.phase("data"):
             batches = self._batches(self.step)

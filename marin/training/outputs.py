@@ -11,12 +11,14 @@ from marin.checkpoint.artifacts import Checkpoint
 from marin.checkpoint.layout import PUBLISHED
 from marin.checkpoint.progress import MetricsSegment
 from marin.checkpoint.state_folder import ByteSink, StateFolder
+from marin.training.curve import render_curve
 from marin.training.job import PublishedFile, TrainingJob, TrainingOutcome
 from marin.training.metrics import read_segments
 from marin.training.tensorboard import write_events
 
 METRICS = "metrics.jsonl"
 VALIDATION = "validation.json"
+CURVE = "curve.svg"
 EVENTS = "tensorboard/events.out.tfevents.0000000000.marin"
 
 
@@ -46,29 +48,33 @@ def publish(run: Publisher, job: TrainingJob, outcome: TrainingOutcome) -> Check
     """Writes the outputs and returns the artifact."""
     for file in outcome.checkpoint:
         run.publish(f"{PUBLISHED}/{file.name}", file.key, sha256=file.sha256)
-    losses: list[float] = []
+    curve: list[tuple[float, float]] = []
     with run.write(METRICS) as sink:
         for line in read_segments(run.state.store, outcome.metrics):
             sink.write(json.dumps(line, allow_nan=False).encode() + b"\n")
             if line["loss"] is not None:
-                losses.append(line["loss"])
+                curve.append((line["step"], line["loss"]))
     with run.write(EVENTS) as sink:
         write_events(sink, read_segments(run.state.store, outcome.metrics), outcome.validations)
     final = outcome.validations[-1]
     tokens = {source: int(count) for source, count in final["source_tokens"].items()}
+    unigram = weighted_mean(outcome.unigram_losses, tokens)
     run.write_json(
         VALIDATION,
         {"validations": list(outcome.validations), "unigram_losses": outcome.unigram_losses, "unit": "nats per token"},
     )
-    last = losses[-max(1, len(losses) // 10) :]
+    measured = [(done["step"], done["loss"]) for done in outcome.validations if done["loss"] is not None]
+    with run.write(CURVE) as sink:
+        sink.write(render_curve(curve, measured, unigram).encode())
+    last = curve[-max(1, len(curve) // 10) :]
     return Checkpoint(
         model=job.model,
         step=outcome.step,
         tokens=outcome.tokens,
         skipped_steps=outcome.skipped_steps,
-        training_loss=sum(last) / len(last),
+        training_loss=sum(loss for _, loss in last) / len(last),
         validation_loss=final["loss"],
-        unigram_loss=weighted_mean(outcome.unigram_losses, tokens),
+        unigram_loss=unigram,
         validation_losses=dict(final["losses"]),
         unigram_losses=dict(outcome.unigram_losses),
         validation_tokens=tokens,

@@ -22,9 +22,9 @@ def pretrain(
     """Trains `model` on the mixture with one torch.distributed rank for each worker of the step's fleet.
 
     The run goes on from its last complete checkpoint after any interruption. Outputs: `checkpoint/…` (all state after
-    the last step), `metrics.jsonl` (one line a step), `validation.json`, `tensorboard/…`. The vocabulary is the
-    tokenizer's when that came out smaller than `model` says. Raises before any rank starts when model, tokenizer,
-    plan and fleet do not fit each other.
+    the last step), `metrics.jsonl` (one line a step), `validation.json`, `curve.svg`, `tensorboard/…`. The vocabulary
+    is the tokenizer's when that came out smaller than `model` says. Raises before any rank starts when model,
+    tokenizer, plan and fleet do not fit each other.
     """
     from marin.training.job import TrainingJob
     from marin.training.outputs import decode_outcome, publish

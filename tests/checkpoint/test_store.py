@@ -242,3 +242,15 @@ def test_a_failed_write_says_which_rank_and_why(
     store = CheckpointStore(FailingState(run, error), check_lease=run.check_lease, ranks=Ranks.alone())
     with pytest.raises(raised, match=text):
         store.save({"model.w": torch.ones(2)}, progress_at(2))
+
+
+def test_an_error_that_does_not_pickle_reaches_every_rank_in_words() -> None:
+    class Throttled(Exception):
+        def __init__(self, code: int, *, reason: str) -> None:
+            super().__init__(f"{code} {reason}")
+
+    def fail() -> None:
+        raise Throttled(503, reason="slow down")
+
+    with pytest.raises(CheckpointError, match="Throttled: 503 slow down"):
+        Ranks.alone().from_first(fail)

@@ -6,11 +6,13 @@ import io
 import json
 import math
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from marin.checkpoint.errors import CheckpointError
+from marin.training.curve import render_curve
 from marin.training.metrics import MetricsLog, read_segments
 from marin.training.tensorboard import scalars, write_events
 from marin.training.unigram import unigram_log_probabilities, unigram_loss
@@ -91,3 +93,12 @@ def test_the_unigram_model_is_the_smoothed_frequency_weighted_by_use() -> None:
     assert np.exp(log_probabilities) == pytest.approx(np.array([3 + 1, 1 + 1, 20 + 1, 1]) / 28)
     loss = unigram_loss(log_probabilities, np.array([1, 0, 2, 0], dtype=np.int64))
     assert loss == pytest.approx(-(math.log(4 / 28) + 2 * math.log(21 / 28)) / 3)
+
+
+def test_the_curve_is_an_svg_with_every_validation_in_it() -> None:
+    root = ElementTree.fromstring(render_curve([(1, 5.0), (2, 4.0), (3, 3.5)], [(2, 4.2), (3, 3.6)], 4.8))
+    space = "{http://www.w3.org/2000/svg}"
+    heights = [float(dot.attrib["cy"]) for dot in root.iter(f"{space}circle")]
+    assert len(heights) == 2
+    assert heights[0] < heights[1]
+    assert "unigram model 4.800" in [text.text for text in root.iter(f"{space}text")]

@@ -112,7 +112,13 @@ def test_the_published_checkpoint_is_self_contained(trained: Trained) -> None:
     assert checkpoint.model == toy_model()
     assert (checkpoint.step, checkpoint.skipped_steps) == (20, 0)
     names = set(checkpoint.names())
-    assert {"metrics.jsonl", "validation.json", "checkpoint/COMPLETE.json", "checkpoint/progress.json"} <= names
+    assert {
+        "metrics.jsonl",
+        "validation.json",
+        "curve.svg",
+        "checkpoint/COMPLETE.json",
+        "checkpoint/progress.json",
+    } <= names
     mark = checkpoint.read_json("checkpoint/COMPLETE.json")
     assert {f"checkpoint/{file['name']}" for file in mark["files"]} <= names
     lines = [json.loads(text) for text in checkpoint.read("metrics.jsonl").splitlines()]
