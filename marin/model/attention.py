@@ -22,7 +22,7 @@ EXCLUSIVE_EPS = 1e-6
 
 
 class _Rotate(torch.autograd.Function):
-    """Multiplies the adjacent pairs of the first channels, read as complex numbers, by unit factors."""
+    """Multiplies adjacent pairs of channels, read as complex numbers, by unit factors."""
 
     @staticmethod
     def forward(ctx: Any, x_BTHC: Tensor, rotation_BTP: Tensor) -> Tensor:
@@ -35,14 +35,13 @@ class _Rotate(torch.autograd.Function):
 
 
 def _rotated(x_BTHC: Tensor, rotation_BTP: Tensor) -> Tensor:
-    y = at_least_fp32(x_BTHC).clone(memory_format=torch.contiguous_format)
-    pairs = torch.view_as_complex(y.view(*y.shape[:-1], -1, 2))
-    pairs[..., : rotation_BTP.shape[-1]].mul_(rotation_BTP.unsqueeze(2))
-    return y.to(x_BTHC.dtype)
+    wide = at_least_fp32(x_BTHC).contiguous()
+    pairs = torch.view_as_complex(wide.view(*wide.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * rotation_BTP.unsqueeze(2)).view(wide.shape).to(x_BTHC.dtype)
 
 
 def rotate(x_BTHC: Tensor, rotation_BTP: Tensor) -> Tensor:
-    """Rotary position encoding of the first 2·P channels, pairs (2j, 2j+1); the others pass unchanged."""
+    """Rotary position encoding of the pairs (2j, 2j+1) of every head."""
     y: Tensor = apply(_Rotate, x_BTHC, rotation_BTP)
     return y
 
@@ -94,7 +93,7 @@ class Attention(nn.Module):
         self.eps = config.norm_eps
         self.query_scale = config.query_scale
         self.window = None if config.is_global(layer) else config.window
-        self.rotary = None if config.is_global(layer) else (config.rotary_dim, config.rope_theta)
+        self.rotary = None if config.is_global(layer) else (config.head_dim, config.rotary_dim, config.rope_theta)
         self.used_kv_width = config.kv_heads_of(layer) * config.head_dim
         stored = config.kv_heads * config.head_dim
         inner = config.heads * config.head_dim

@@ -115,13 +115,14 @@ class Packing:
 
         return self._once(("crossings_within", count), make)
 
-    def rotation_BTP(self, dim: int, theta: float, dtype: torch.dtype) -> Tensor:
-        """Complex unit factors exp(i · position · theta^(-2j / dim)) for the pairs j of `dim` channels."""
+    def rotation_BTP(self, channels: int, rotated: int, theta: float, dtype: torch.dtype) -> Tensor:
+        """Complex factors exp(i · position · theta^(-2j / rotated)) for the pairs j of a head; 1 past `rotated`."""
 
         def make() -> Tensor:
-            pair = torch.arange(0, dim, 2, device=self.positions_BT.device, dtype=torch.float64)
-            angle = self.positions_BT[..., None].to(torch.float64) * theta ** (-pair / dim)
+            pair = torch.arange(0, channels, 2, device=self.positions_BT.device, dtype=torch.float64)
+            speed = torch.where(pair < rotated, theta ** (-pair / rotated), 0.0)
+            angle = self.positions_BT[..., None].to(torch.float64) * speed
             complex_dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
             return torch.polar(torch.ones_like(angle), angle).to(complex_dtype)
 
-        return self._once(("rotation", dim, theta, dtype), make)
+        return self._once(("rotation", channels, rotated, theta, dtype), make)

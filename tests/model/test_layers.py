@@ -91,7 +91,7 @@ def test_not_even_an_infinity_crosses_a_document_border_in_the_convolution():
 def test_rotation_turns_adjacent_pairs_of_the_first_half():
     packing, made = layout()
     x = random(2, 14, 3, 8).requires_grad_()
-    y = rotate(x, packing.rotation_BTP(4, 10_000.0, F64))
+    y = rotate(x, packing.rotation_BTP(8, 4, 10_000.0, F64))
     for b in range(2):
         for t in range(14):
             for h in range(3):
