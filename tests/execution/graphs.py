@@ -159,8 +159,7 @@ def rank_entry(payload: GangPayload) -> int:
     assert world == run.fleet.workers
     assert {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ)
     payload.probe.note(f"rank-{rank}")
-    lives = executions(payload.probe.tally, "rank-1")
-    if payload.kind == "killed once" and lives <= 1:
+    if payload.kind == "killed once" and executions(payload.probe.tally, f"rank-{rank}") <= 1:
         if rank == 1:
             run.state.create("rank-1-was-here", b"")
             os.kill(os.getpid(), signal.SIGKILL)
