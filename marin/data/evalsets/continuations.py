@@ -119,10 +119,10 @@ class _Pool:
         self.lengths = [len(item.text) for item in self.items]
 
     def near(self, item: Continuation, shorter: int, count: int) -> list[str]:
-        """Texts of other documents that are nearest in length, so many of them shorter; fewer when there are not."""
-        middle = bisect.bisect_left(self.lengths, len(item.text))
-        below = _take(reversed(self.items[:middle]), item, count)
-        above = _take(iter(self.items[middle:]), item, count, without=below)
+        """Texts of other documents that are nearest in length, none equal, so many of them shorter where possible."""
+        length = len(item.text)
+        below = _take(reversed(self.items[: bisect.bisect_left(self.lengths, length)]), item, count)
+        above = _take(iter(self.items[bisect.bisect_right(self.lengths, length) :]), item, count, without=below)
         shorter = max(min(shorter, len(below)), count - len(above))
         return below[:shorter] + above[: count - shorter]
 

@@ -18,12 +18,13 @@ from marin.data.documents.split import split_of
 from marin.data.evalsets.artifacts import CHOICE_FILE, ITEMS_FILE, ROLLING_FILE, EvalSet
 from marin.data.evalsets.config import EvalSetConfig
 from marin.data.evalsets.continuations import choice_items, continuations
+from marin.data.filtering.pii import mask
 from marin.execution import Flow, StepError, current_run, derive_seed
 
 
 @dataclass(frozen=True)
 class HeldOutDocument:
-    """A document that never trains."""
+    """A document that never trains. Its addresses are masked, as they are in documents that do."""
 
     id: str
     source: str
@@ -145,5 +146,5 @@ def _texts(documents: Documents, source: str, shard: Any, wanted: Sequence[bool]
     for batch in iterate_batches(documents, shard, columns=("id", "text")):
         for document_id, text in zip(batch.column("id"), batch.column("text"), strict=True):
             if wanted[row]:
-                yield HeldOutDocument(document_id.as_py(), source, text.as_py())
+                yield HeldOutDocument(document_id.as_py(), source, mask(text.as_py()).text)
             row += 1

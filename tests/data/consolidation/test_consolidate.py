@@ -1,0 +1,151 @@
+"""The consolidate step from end to end on two sources."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin.data.consolidation.config import Policy
+from marin.data.consolidation.steps import consolidate
+from marin.data.dedup.steps import decontaminate, deduplicate
+from marin.data.documents.artifacts import Documents
+from marin.data.documents.io import iterate_documents
+from marin.data.documents.schema import text_hash
+from marin.data.documents.split import split_of
+from marin.data.evalsets.config import EvalSetConfig
+from marin.data.evalsets.steps import build_evalset
+from marin.data.filtering.config import LanguageConfig, Rules, SignalConfig, UrlConfig
+from marin.data.filtering.steps import annotate
+from marin.execution import StepError, materialise
+from tests.data.dedup.texts import prose
+from tests.data.pages import Page, PageSet, write_pages
+
+SIGNALS = SignalConfig(rules=Rules(repetition=None), url=UrlConfig(integrated_lists=False))
+SHARE = 0.25
+HOSTILE = "<script>alert('x')</script> "
+
+
+def sources() -> tuple[list[Page], list[Page]]:
+    web = [Page(prose(n), url=f"http://web.invalid/{n}") for n in range(24)]
+    web += [Page(prose(3), url="http://web.invalid/copy"), Page("Too short.", url="http://web.invalid/short")]
+    books = [Page(HOSTILE + prose(200 + n), url=f"http://books.invalid/{n}") for n in range(24)]
+    books += [Page(f"{prose(300)} Write to jane@mail.org, 8.8.8.8.", url="http://books.invalid/mail")]
+    books += [Page("", url="http://books.invalid/empty")]
+    return web, books
+
+
+def run(prefix: Path, shards: int, policy: Policy = Policy(), signals: SignalConfig = SIGNALS) -> Documents:
+    web, books = sources()
+    pages = [
+        write_pages(PageSet(name, tuple(tuple(found[start::shards]) for start in range(shards))))
+        for name, found in (("web", web), ("books", books))
+    ]
+    judged = [annotate(documents, signals) for documents in pages]
+    duplicates = deduplicate(pages, judged)
+    evalset = build_evalset(
+        pages, judged, duplicates, EvalSetConfig(validation_share=SHARE, choice_items=4, rolling_documents=2)
+    )
+    overlap = decontaminate(pages, [evalset])
+    return materialise(consolidate(pages, judged, duplicates, overlap, evalset, policy), prefix=str(prefix))
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Documents:
+    return run(tmp_path_factory.mktemp("clean"), 1)
+
+
+def rows(clean: Documents) -> Iterator[tuple[Any, Any]]:
+    for shard in clean.shards:
+        for document in iterate_documents(clean, shards=[shard]):
+            yield shard, document
+
+
+def test_shards_hold_one_split_source_and_bucket_and_there_are_four_training_cells(clean: Documents) -> None:
+    for shard, document in rows(clean):
+        assert (document.split, document.source, document.quality) == (shard.split, shard.source, shard.quality)
+        assert document.split == split_of(document.id, SHARE)
+        assert document.language == "en"
+        assert document.text_hash == text_hash(document.text)
+    cells = {(shard.source, shard.quality) for shard in clean.shards if shard.split == "train"}
+    assert cells == {("web", 0), ("web", 1), ("books", 0), ("books", 1)}
+    assert all(shard.rows for shard in clean.shards)
+    assert clean.rows == sum(shard.rows for shard in clean.shards) == len(list(rows(clean)))
+
+
+def test_every_document_ends_in_exactly_one_counter(clean: Documents) -> None:
+    counts = clean.read_json("counts.json")
+    assert counts["read"] == 52
+    assert counts["read"] == counts["kept"] + sum(counts["dropped"].values())
+    assert counts["kept"] == clean.rows
+    assert counts["dropped"]["empty"] == 1
+    assert counts["dropped"]["duplicate_exact"] == 1
+    assert sum(cell["documents"] for cell in counts["cells"]) == clean.rows
+    assert {name: sum(fates.values()) for name, fates in counts["by_source"].items()} == {"web": 26, "books": 26}
+
+
+def test_addresses_are_masked_unless_the_policy_says_otherwise(clean: Documents, tmp_path: Path) -> None:
+    (masked,) = [document.text for _, document in rows(clean) if document.url == "http://books.invalid/mail"]
+    assert masked.endswith("Write to email@example.com, 192.0.2.1.")
+    assert clean.read_json("counts.json")["emails"] == 1
+    plain = run(tmp_path, 1, Policy(mask_addresses=False))
+    (kept,) = [document.text for _, document in rows(plain) if document.url == "http://books.invalid/mail"]
+    assert kept.endswith("jane@mail.org, 8.8.8.8.")
+
+
+@pytest.mark.parametrize("shards", [3, 7])
+def test_the_documents_are_the_same_for_every_sharding(clean: Documents, tmp_path: Path, shards: int) -> None:
+    other = run(tmp_path, shards)
+    assert Counter(document for _, document in rows(other)) == Counter(document for _, document in rows(clean))
+    ours, theirs = clean.read_json("counts.json"), other.read_json("counts.json")
+    assert ours == theirs
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_report_needs_nothing_beside_it_and_shows_reasons_and_samples(clean: Documents) -> None:
+    text = clean.read("report.html").decode()
+    page = _Page()
+    page.feed(text)
+    assert page.tags["script"] == 0
+    assert page.links == []
+    assert page.tags["rect"] > 2
+    assert not re.search(r"url\(|@import", text)
+    assert "&lt;script&gt;alert" in text
+    for word in ("duplicate_exact", "kept", "web", "books", "empty"):
+        assert word in text
+    assert "jane@mail.org" not in text
+
+
+def test_the_card_says_what_is_inside(clean: Documents) -> None:
+    card = clean.read("README.md").decode()
+    for shard in clean.shards:
+        assert f"| {shard.split} | {shard.source} | {shard.quality} |" in card
+    assert "25.0 %" in card
+    assert "duplicate_exact" in card
+
+
+def test_nothing_left_is_an_error_that_names_the_reasons(tmp_path: Path) -> None:
+    with pytest.raises(StepError) as error:
+        run(tmp_path, 1, Policy(language=LanguageConfig(keep=("fr",))))
+    assert "language_other" in str(error.value)
+    assert "52" in str(error.value)
+
+
+def test_counts_are_plain_json(clean: Documents) -> None:
+    assert json.loads(clean.read("counts.json"))["title"] == "Consolidated documents"
