@@ -1,8 +1,11 @@
 """Norms, convolution and attention, each against its equation in float64, with gradients."""
 
+import warnings
+
 import pytest
 import torch
 from torch.autograd import gradcheck
+from torch.nn.attention.flex_attention import flex_attention
 
 from marin.model.activation import swiglu
 from marin.model.attention import Attention, exclusive_gated, rotate
@@ -124,6 +127,18 @@ def test_attention_back_ends_agree_with_their_gradients(window: int | None, size
         torch.autograd.grad(one, inputs, direction), torch.autograd.grad(other, inputs, direction), strict=True
     ):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_flex_block_mask_hides_what_the_other_back_ends_hide(window: int | None):
+    packing, _ = layout(length=150)
+    q, k, v = (random(2, 150, h, 8, seed=i).float() for i, h in enumerate((4, 2, 2)))
+    heads_first = [x.transpose(1, 2) for x in (q, k, v)]
+    with warnings.catch_warnings():
+        # Uncompiled it is slow and says so; here only the mask is asked for.
+        warnings.simplefilter("ignore")
+        y = flex_attention(*heads_first, block_mask=packing.block_mask(window), enable_gqa=True).transpose(1, 2)
+    torch.testing.assert_close(y, block_attention(q, k, v, packing, window, 64), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("layer", [0, 3])

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 
 from marin.model.transformer import Transformer
 from marin.parallel.build import build_model
-from marin.parallel.config import ParallelPlan, Recompute
+from marin.parallel.config import ParallelPlan, Precision, Recompute
 from marin.parallel.gradients import clip_gradients, gradient_norm
 from marin.parallel.meshes import build_meshes
 from marin.parallel.reduction import MeshReducer
@@ -57,6 +57,45 @@ class Difference:
 def differences(scenarios: list[Scenario]) -> dict[str, Difference]:
     """Every scenario on this process group."""
     return {scenario.name: _difference(scenario) for scenario in scenarios}
+
+
+@dataclass(frozen=True)
+class HalfStep:
+    """One step with bf16 compute on fp32 weights."""
+
+    loss: float
+    expected: float
+    router_weight: torch.dtype
+    loss_dtype: torch.dtype
+    gradient_dtypes: frozenset[torch.dtype]
+
+
+def half_step(recompute: Recompute = Recompute.FULL) -> HalfStep:
+    """bf16 compute on this process group beside fp32 in one process."""
+    meshes = build_meshes(ParallelPlan(dp_shard=2, ep=2), "cpu")
+    model = build_model(CONFIG, meshes=meshes, seed=3, precision=Precision.BF16, recompute=recompute)
+    alone = build_model(CONFIG, seed=3)
+    seen: list[torch.dtype] = []
+    model.routers()[0].register_forward_pre_hook(lambda router, _: seen.append(router.weight.dtype))
+    whole = packed(batch=4, length=12)
+    tokens = int(whole["loss_mask_BT"].sum())
+    mine = slice(2 * meshes.data_rank, 2 * meshes.data_rank + 2)
+    sums = model(**{n: t[mine] for n, t in whole.items()})
+    (sums.total_sum / tokens).backward()
+    loss = sums.nll_sum.detach() / tokens
+    MeshReducer(meshes).sum_(loss)
+    return HalfStep(
+        loss=float(loss),
+        expected=float(alone(**whole).nll_sum) / tokens,
+        router_weight=seen[0],
+        loss_dtype=sums.nll_sum.dtype,
+        gradient_dtypes=frozenset(p.grad.dtype for p in model.parameters()),
+    )
+
+
+def everything_on_two(scenarios: list[Scenario]) -> tuple[dict[str, Difference], HalfStep]:
+    """All that two ranks are asked, in one start of processes."""
+    return differences(scenarios), half_step()
 
 
 def _wake(model: Transformer, starved: bool) -> None:
