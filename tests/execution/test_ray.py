@@ -1,0 +1,169 @@
+"""The back end on Ray: shards, gangs, and what is lost on the way."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marin.execution import Artifact, FailureClass, Fleet, Runner, RunOptions, RunResult, make_plan
+from marin.execution.records import materialise_record
+from marin.execution.runner import Progress
+from marin.storage import Store, open_store
+from tests.execution.driver import Driver, ray_backend
+from tests.execution.graphs import (
+    MapConfig,
+    Probe,
+    diamond,
+    executing,
+    executions,
+    failing,
+    gang,
+    greedy,
+    joined,
+    squares,
+)
+from tests.storage.backends import wait_for
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture
+def store(tmp_path: Path, ray_cluster: None) -> Store:
+    return open_store(tmp_path / "prefix")
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Probe:
+    (tmp_path / "tally").mkdir()
+    return Probe(str(tmp_path / "tally"))
+
+
+class Watcher:
+    """Keeps what a run shows."""
+
+    def __init__(self) -> None:
+        self.shown: list[dict[str, Any]] = []
+
+    def changed(self, progress: Progress, text: str = "") -> None:
+        """Ignore."""
+
+    def advanced(self, progress: Progress) -> None:
+        """Keep a progress message."""
+        self.shown.append(progress.latest)
+
+
+def run(target: Artifact, store: Store, watcher: Watcher | None = None) -> RunResult:
+    plan = make_plan([target], store)
+    return Runner(store, plan, RunOptions(retry_pause=0.1), ray_backend, watcher).run()
+
+
+def result_of(result: RunResult, store: Store) -> Any:
+    assert result.succeeded, [p.failure for p in result.steps]
+    step = result.steps[-1].step
+    assert step.record is not None
+    return materialise_record(store, step.record, step.call.step.result_type)
+
+
+def test_a_graph_runs_on_ray_in_other_processes(store: Store, probe: Probe) -> None:
+    found = result_of(run(diamond(probe), store), store)
+    assert found.text == found.read("text.txt").decode() == "A+B"
+    assert make_plan([diamond(probe)], store).to_do() == []
+
+
+def test_shards_run_on_ray_and_come_back_in_order_with_their_files_and_progress(store: Store, probe: Probe) -> None:
+    watcher = Watcher()
+    found = result_of(run(squares("ray", MapConfig(shards=7), probe), store, watcher), store)
+    assert found.values == (0, 1, 4, 9, 16, 25, 36)
+    assert [found.read(name) for name in found.names("part-*")] == [str(n * n).encode() for n in range(7)]
+    assert {(one["total"], one["unit"]) for one in watcher.shown} == {(7, "shards")}
+    assert watcher.shown[-1]["done"] == 7
+
+
+def test_a_gang_of_two_ranks_is_one_world(store: Store, probe: Probe) -> None:
+    found = result_of(run(gang("plain", probe).on(Fleet(workers=2)), store), store)
+    assert found.values == (0, 10)
+    assert [found.read(name) for name in found.names()] == [b"2", b"2"]
+    (one,), (other,) = executing(probe.tally, "rank-0"), executing(probe.tally, "rank-1")
+    assert one != other
+
+
+def test_a_killed_rank_brings_the_whole_gang_back_and_the_step_completes(store: Store, probe: Probe) -> None:
+    found = result_of(run(gang("killed once", probe).on(Fleet(workers=2)), store), store)
+    assert found.values == (0, 10)
+    assert executions(probe.tally, "rank-1") == 2
+    assert executions(probe.tally, "gang-killed once") == 1
+
+
+def test_an_error_of_a_ranks_own_code_is_told_and_not_tried_again(store: Store, probe: Probe) -> None:
+    result = run(gang("bug", probe).on(Fleet(workers=2)), store)
+    failure = result.failures[0].failure
+    assert failure is not None
+    assert (failure.kind, failure.error, failure.message) == (
+        FailureClass.error,
+        "ZeroDivisionError",
+        "a bug of rank 1",
+    )
+    assert "rank_entry" in failure.trace
+    assert executions(probe.tally, "rank-1") == 1
+
+
+def test_a_step_whose_worker_is_killed_is_tried_again(store: Store, probe: Probe) -> None:
+    result = run(failing("vanish once", None, probe), store)
+    assert result.succeeded
+    assert executions(probe.tally, "failing-vanish once") == 2
+
+
+def test_a_request_that_no_node_can_meet_says_at_once_what_is_missing(store: Store, probe: Probe) -> None:
+    started = time.monotonic()
+    target = joined(
+        (greedy(probe), failing("fine", None, probe)),
+        probe,
+    )
+    result = run(target, store)
+    many = run(gang("plain", probe).on(Fleet(workers=64)), store)
+    hungry = run(squares("hungry", MapConfig(shards=2, memory_gb=10_000), probe), store)
+    assert time.monotonic() - started < 45
+    greedy_says, gang_says, shard_says = (
+        one.failures[0].failure.message for one in (result, many, hungry) if one.failures[0].failure is not None
+    )
+    assert "asks for 4096 CPU (the largest node has 2 CPU)" in greedy_says
+    assert "GB of memory" in greedy_says
+    assert "64 CPU in all; the cluster has 2" in gang_says
+    assert "1e+04 GB of memory" in shard_says
+    assert executions(probe.tally, "greedy") == executions(probe.tally, "rank-0") == 0
+    assert executions(probe.tally, "failing-fine") == 1
+
+
+def test_a_killed_and_an_interrupted_driver_on_ray_are_followed_without_redoing_shards(
+    tmp_path: Path, probe: Probe
+) -> None:
+    prefix = tmp_path / "prefix"
+
+    def finished() -> set[int]:
+        marks = prefix.glob("test/squares/*/state/*/map00/*/done.json")
+        return {int(path.parent.name.split("-")[0]) for path in marks}
+
+    with Driver(prefix, "map", Path(probe.tally), "--ray") as first:
+        wait_for(lambda: len(finished()) >= 2, 90)
+        first.process.kill()
+        first.process.wait(timeout=30)
+    with Driver(prefix, "map", Path(probe.tally), "--ray") as second:
+        wait_for(lambda: executions(probe.tally, "squares-slow") == 2, 60)
+        before = finished()
+        wait_for(lambda: len(finished()) > len(before), 60)
+        second.process.send_signal(signal.SIGINT)
+        code, printed, err = second.finish(30)
+    assert code == 130, err
+    assert set(printed["statuses"].values()) == {"cancelled"}
+    assert "Traceback" not in err
+    done = finished()
+    with Driver(prefix, "map", Path(probe.tally)) as third:
+        code, _, err = third.finish()
+    assert code == 0, err
+    for number in done - {max(done)}:
+        assert executions(probe.tally, f"shard-{number}") <= 2
+    assert sum(executions(probe.tally, f"shard-{number}") for number in range(12)) <= 12 + 2 * 3
