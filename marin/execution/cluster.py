@@ -37,6 +37,8 @@ from marin.execution.worker import (
 GB = 2**30
 EMBEDDED_OBJECT_STORE_BYTES = 128 << 20
 SHARD_PAUSE_SECONDS = 1.0
+START_ATTEMPTS = 3
+"""Ray gives its own processes half a minute to come up, which a machine busy with other work can exceed."""
 
 Message = tuple[str, Any]
 
@@ -161,14 +163,21 @@ def start_ray(address: str | None, cpus: float) -> None:
                 f"no Ray cluster answers at {address!r} ({error}); mend --cluster or RAY_ADDRESS"
             ) from error
         return
-    ray.init(
-        address="local",
-        num_cpus=max(int(cpus), os.cpu_count() or 1),
-        include_dashboard=False,
-        object_store_memory=EMBEDDED_OBJECT_STORE_BYTES,
-        _node_ip_address="127.0.0.1",
-        **quiet,
-    )
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=max(int(cpus), os.cpu_count() or 1),
+                include_dashboard=False,
+                object_store_memory=EMBEDDED_OBJECT_STORE_BYTES,
+                _node_ip_address="127.0.0.1",
+                **quiet,
+            )
+            return
+        except Exception as error:  # Ray gives a node that is slow to come up no class of its own
+            ray.shutdown()
+            if "timed out" not in str(error) or attempt == START_ATTEMPTS:
+                raise StepError(f"Ray does not start on this machine: {error}") from error
 
 
 def demand_of(cpus: float, memory_gb: float | None) -> dict[str, float]:

@@ -47,7 +47,7 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
         policy=Policy(quality=QualityConfig(buckets=QUALITY_BUCKETS)),
         tokenizer=TokenizerConfig(vocab_size=model.vocab_size, sample_bytes=20 << 30, seed=small_seed("tokenizer")),
         tokenize=TokenizeConfig(),
-        mixture=two_phases(("web",), QUALITY_BUCKETS, tokens),
+        mixture=two_phases(QUALITY_BUCKETS, tokens),
         model=model,
         training=TrainingConfig(
             steps=steps,

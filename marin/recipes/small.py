@@ -57,7 +57,7 @@ def _scale(
         policy=policy,
         tokenizer=TokenizerConfig(vocab_size=vocab_size, pad_to_multiple=64, seed=small_seed("tokenizer")),
         tokenize=TokenizeConfig(),
-        mixture=two_phases(sources, policy.quality.buckets, tokens),
+        mixture=two_phases(policy.quality.buckets, tokens),
         model=model,
         training=training,
         fleet=Fleet(workers=2, workers_per_node=2),

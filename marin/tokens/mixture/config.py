@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,6 +10,11 @@ from typing import Literal
 
 SHARE_TOLERANCE = 1e-9
 SIMPLEX_TOLERANCE = 1e-6
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name in a table of weights stands for several cells."""
+    return any(mark in name for mark in "*?[")
 
 
 @dataclass(frozen=True)
@@ -20,13 +26,26 @@ class Phase:
         share: share of the run, above 0; the shares of all phases sum to 1.
         basis: what ``weights`` are. ``"shares"``: the share of sequences of each cell, every cell named.
             ``"tokens"``: factors on the number of tokens that each cell holds; a cell that is not named has factor 1.
-        weights: by cell.
+        weights: by cell. A factor may also stand for all cells that match a shell pattern, such as ``*-q1``; a cell's
+            own name comes before a pattern, and no cell may match two patterns.
     """
 
     name: str
     share: float = 1.0
     basis: Literal["shares", "tokens"] = "tokens"
     weights: dict[str, float] = field(default_factory=dict)
+
+    def factor(self, cell: str) -> float:
+        """The factor on a cell's tokens, of a phase on basis ``"tokens"``."""
+        if cell in self.weights:
+            return self.weights[cell]
+        patterns = [name for name in self.weights if is_pattern(name) and fnmatch.fnmatchcase(cell, name)]
+        if len(patterns) > 1:
+            raise ValueError(
+                f"phase {self.name!r}: {cell!r} matches {' and '.join(map(repr, sorted(patterns)))}; "
+                "give it a weight of its own, or narrow one of them"
+            )
+        return self.weights[patterns[0]] if patterns else 1.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.share) and 0 < self.share <= 1):
@@ -124,9 +143,12 @@ class MixtureConfig:
             raise ValueError("a mixture needs at least one cell; none was given")
         for phase in self.phases:
             for cell in sorted(phase.weights):
-                if cell not in known:
+                pattern = phase.basis == "tokens" and is_pattern(cell)
+                if cell not in known and not (pattern and fnmatch.filter(known, cell)):
                     raise ValueError(f"phase {phase.name!r}: no such cell {cell!r}; cells are {', '.join(known)}")
             for cell in known:
+                if phase.basis == "tokens":
+                    phase.factor(cell)
                 if phase.basis == "shares" and cell not in phase.weights:
                     raise ValueError(
                         f"phase {phase.name!r}: cell {cell!r} has no weight; write 0 where it is to be left out"

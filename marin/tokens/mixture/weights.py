@@ -47,7 +47,7 @@ def resolve_weights(config: MixtureConfig, tokens: Mapping[str, int]) -> Resolve
     phases: list[dict[str, float]] = []
     for phase in config.phases:
         if phase.basis == "tokens":
-            raw = {cell: phase.weights.get(cell, 1.0) * tokens[cell] for cell in cells}
+            raw = {cell: phase.factor(cell) * tokens[cell] for cell in cells}
             if not sum(raw.values()) > 0:
                 raise ValueError(f"phase {phase.name!r}: every cell has factor 0; give at least one a factor above 0")
         else:
