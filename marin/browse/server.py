@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from marin.execution.failures import StepError
 from marin.storage import open_store
 
 LOOPBACK = "127.0.0.1"
 
 
 def bind(port: int) -> socket.socket:
-    """A listening socket on loopback; port 0 takes any free one. Raises OSError that names the way out."""
+    """A listening socket on loopback; port 0 takes any free one. Raises `StepError` where it cannot be had."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -19,7 +20,9 @@ def bind(port: int) -> socket.socket:
         listener.listen(64)
     except (OSError, OverflowError) as error:
         listener.close()
-        raise OSError(f"port {port} cannot be opened on {LOOPBACK} ({error}); choose another, or 0 for any") from error
+        raise StepError(
+            f"port {port} cannot be opened on {LOOPBACK} ({error}); choose another, or 0 for any"
+        ) from error
     return listener
 
 

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from marin.browse.app import human_bytes, make_app, media_type
 from marin.browse.server import bind
-from marin.execution import layout
+from marin.execution import StepError, layout
 from marin.execution.records import SCHEMA
 from marin.storage import open_store
 
@@ -226,7 +226,7 @@ def test_an_empty_prefix_is_a_page(tmp_path: Path) -> None:
 def test_a_taken_port_is_one_clear_error() -> None:
     first = bind(0)
     try:
-        with pytest.raises(OSError) as caught:
+        with pytest.raises(StepError) as caught:
             bind(first.getsockname()[1])
         assert "choose another" in str(caught.value)
     finally:
