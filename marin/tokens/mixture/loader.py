@@ -10,6 +10,7 @@ from marin.execution import StepError
 from marin.tokens.mixture.artifacts import Mixture
 from marin.tokens.mixture.order import MixtureOrder, OrderPhase
 from marin.tokens.mixture.packing import Batch, TokenStream, pack, packed_batches, sequence_count
+from marin.tokens.shards.reading import document_ids
 
 __all__ = ["Batch", "MixtureLoader", "packed_batches"]
 
@@ -66,6 +67,16 @@ class MixtureLoader:
             for component, sequence in zip(refs.components.tolist(), refs.sequences.tolist(), strict=True)
         ]
         return pack(reads, self.sequence_length, self.mixture.pad_id, components=refs.components, epochs=refs.epochs)
+
+    def documents(self, place: int) -> list[str]:
+        """Ids of the documents that have a token in the sequence at a place of the run, in their order."""
+        refs = self.order.lookup(place, 1)
+        component = int(refs.components[0])
+        shards = self.mixture.components[self.names[component]]
+        first = int(refs.sequences[0]) * self.sequence_length
+        within = self._streams[component].documents_within(first, first + self.sequence_length)
+        ids = {shard: document_ids(shards, shards.shards[shard]) for shard in {shard for shard, _ in within}}
+        return [ids[shard][document] for shard, document in within]
 
     def epochs(self, place: int | None = None) -> dict[str, float]:
         """How often each component has been seen after ``place`` sequences (default: the whole run)."""

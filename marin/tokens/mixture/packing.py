@@ -84,6 +84,17 @@ class TokenStream:
             shard += 1
         return done, starts
 
+    def documents_within(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """(shard, document within it) of every document that has a token in ``[begin, end)``."""
+        found: list[tuple[int, int]] = []
+        for shard, (low, high) in enumerate(itertools.pairwise(self._begins)):
+            if low < end and begin < high:
+                source = self._shard(shard)
+                first = source.document_at(max(begin - low, 0))
+                last = source.document_at(min(end, high) - low - 1)
+                found += [(shard, document) for document in range(first, last + 1)]
+        return found
+
     def _shard(self, index: int) -> IndexedTokens:
         found = self._open.get(index)
         if found is None:

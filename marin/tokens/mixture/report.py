@@ -6,6 +6,8 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from marin.tokens.mixture.artifacts import MixturePhase
 from marin.tokens.mixture.order import MixtureOrder, OrderPhase
 
@@ -23,7 +25,11 @@ def build_report(
     capped: Sequence[str],
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """The report as JSON-like data. Realised shares are those of a run of ``NOMINAL_SEQUENCES`` sequences."""
+    """The report as JSON-like data.
+
+    Realised shares, and where in the run (0 to 1) a cell is first and last seen, are those of a run of
+    ``NOMINAL_SEQUENCES`` sequences.
+    """
     names = sorted(tokens)
     order = MixtureOrder(
         names,
@@ -32,6 +38,8 @@ def build_report(
         NOMINAL_SEQUENCES,
         seed=0,
     )
+    drawn = order.lookup(0, NOMINAL_SEQUENCES).components
+    places = [np.flatnonzero(drawn == index) / NOMINAL_SEQUENCES for index in range(len(names))]
     bounds = (0, *order.ends)
     counts = [order.counts(bound) for bound in bounds]
     total = sum(tokens.values())
@@ -49,6 +57,8 @@ def build_report(
                 "documents": documents[name],
                 "share_of_tokens": tokens[name] / total,
                 "epochs": epochs[name],
+                "first_seen": float(places[index][0]) if places[index].size else None,
+                "last_seen": float(places[index][-1]) if places[index].size else None,
                 "asked": [phase.weights[name] for phase in phases],
                 "realised": [
                     int(after[index] - before[index]) / max(1, end - begin)
@@ -64,7 +74,7 @@ def render_html(report: Mapping[str, Any]) -> str:
     """The report as a page that needs nothing else, with a bar for each cell and phase."""
     phases = [phase["name"] for phase in report["phases"]]
     head = "".join(
-        f"<th>{html.escape(name)}</th>" for name in ("cell", "tokens", "documents", "of all", "epochs", *phases)
+        f"<th>{html.escape(name)}</th>" for name in ("cell", "tokens", "documents", "of all", "epochs", "seen", *phases)
     )
     rows = "".join(_row(cell) for cell in report["cells"])
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in report["notes"])
@@ -86,5 +96,9 @@ def _row(cell: Mapping[str, Any]) -> str:
     )
     return (
         f"<tr><td>{html.escape(cell['name'])}</td><td>{cell['tokens']:,}</td><td>{cell['documents']:,}</td>"
-        f"<td>{cell['share_of_tokens']:.2%}</td><td>{cell['epochs']:.3f}</td>{bars}</tr>"
+        f"<td>{cell['share_of_tokens']:.2%}</td><td>{cell['epochs']:.3f}</td><td>{_seen(cell)}</td>{bars}</tr>"
     )
+
+
+def _seen(cell: Mapping[str, Any]) -> str:
+    return "never" if cell["first_seen"] is None else f"{cell['first_seen']:.2%} to {cell['last_seen']:.2%}"

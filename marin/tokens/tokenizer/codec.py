@@ -15,6 +15,9 @@ from marin.tokens.tokenizer.config import LLAMA3_SPLIT
 PIECE_CHARS = 1 << 20
 """Longer texts are encoded in pieces of about this size, where the split pattern allows a cut."""
 
+LONGEST_PIECE_CHARS = 1 << 21
+"""Text without such a place is cut here: the regular expression engine gives up on single matches of ten million."""
+
 _WORD_GAP = re.compile(r"(?<=[^\W\d_])(?= [^\W\d_])")
 
 
@@ -98,19 +101,22 @@ class TextCodec:
             ids.extend(self._tokenizer.encode_batch_fast([piece], add_special_tokens=False)[0].ids)
         return ids
 
-    def pieces(self, text: str, size: int = PIECE_CHARS) -> Iterator[str]:
+    def pieces(self, text: str, size: int = PIECE_CHARS, longest: int = LONGEST_PIECE_CHARS) -> Iterator[str]:
         """The text in pieces of about ``size`` characters whose encodings, joined, are that of the whole.
 
         With the Llama-3-style pattern a word cannot reach over the blank before the next one, so a gap between two
-        words is a safe place to cut. With another pattern, or without such gaps, the text stays whole.
+        words is a safe place to cut. Text that has no such gap, and text under another pattern, is cut after
+        ``longest`` characters: there ids may differ from an encoding of the whole, which would need unbounded memory.
         """
         start = 0
-        while self._cuts_at_gaps and len(text) - start > size:
-            gap = _WORD_GAP.search(text, start + size)
-            if gap is None:
+        while len(text) - start > size:
+            limit = start + longest
+            gap = _WORD_GAP.search(text, start + size, limit + 1) if self._cuts_at_gaps else None
+            if gap is None and len(text) <= limit:
                 break
-            yield text[start : gap.start()]
-            start = gap.start()
+            end = limit if gap is None else gap.start()
+            yield text[start:end]
+            start = end
         yield text[start:]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:

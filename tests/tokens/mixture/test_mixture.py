@@ -4,11 +4,18 @@ import json
 
 import pytest
 
+from marin.data.documents.io import iterate_documents
 from marin.execution import StepError, materialise
 from marin.tokens.mixture.cells import CellTable
 from marin.tokens.mixture.config import MixtureConfig, Phase
+from marin.tokens.mixture.loader import MixtureLoader
 from marin.tokens.mixture.steps import build_mixture
-from tests.tokens.building import written_shards
+from marin.tokens.shards.config import Selection, TokenizeConfig
+from marin.tokens.shards.steps import tokenize
+from marin.tokens.tokenizer.codec import load_codec
+from marin.tokens.tokenizer.steps import train_tokenizer
+from tests.tokens.building import SMALL_TOKENIZER, written_shards
+from tests.tokens.conftest import CORPUS
 
 
 def cell(name: str, documents: int, vocab_size: int = 4096):
@@ -28,6 +35,8 @@ def test_the_step_reports_asked_and_realised_shares_and_epochs(tmp_path):
     report = mixture.read_json("report.json")
     for row in report["cells"]:
         assert row["realised"] == pytest.approx(row["asked"], abs=2 / 20_000)
+        assert row["first_seen"] < 1e-4
+        assert row["last_seen"] > 1 - 1e-4
     assert {row["name"]: row["epochs"] for row in report["cells"]}["b"] == pytest.approx(
         4_000 * (0.8 / 4 + 0.2 * 4 / 7) / 1_000
     )
@@ -59,3 +68,30 @@ def test_a_cell_table_of_a_mixture_describes_the_same_mixture(tmp_path):
     assert json.loads(json.dumps([phase.weights for phase in first.phases])) == [
         pytest.approx(phase.weights) for phase in again.phases
     ]
+
+
+def test_a_cell_that_only_the_last_phase_uses_is_first_seen_there(tmp_path):
+    phases = (
+        Phase("main", 0.8, "shares", {"a": 1.0, "b": 0.0}),
+        Phase("late", 0.2, "shares", {"a": 0.0, "b": 1.0}),
+    )
+    cells = {"a": cell("a", 10), "b": cell("b", 10)}
+    mixture = materialise(build_mixture(cells, MixtureConfig(phases)), prefix=str(tmp_path))
+    seen = {row["name"]: (row["first_seen"], row["last_seen"]) for row in mixture.read_json("report.json")["cells"]}
+    assert seen == {"a": (0.0, pytest.approx(0.8, abs=2e-5)), "b": (0.8, pytest.approx(1.0, abs=2e-5))}
+
+
+def test_a_place_of_the_run_leads_back_to_its_documents(tokens_prefix, corpus):
+    handle = tokenize(CORPUS, train_tokenizer(CORPUS, SMALL_TOKENIZER), Selection(), TokenizeConfig(shard_bytes=10_000))
+    mixture = materialise(build_mixture({"all": handle}), prefix=str(tokens_prefix))
+    tokenizer = materialise(train_tokenizer(CORPUS, SMALL_TOKENIZER), prefix=str(tokens_prefix))
+    codec = load_codec(tokenizer)
+    texts = {document.id: document.text for document in iterate_documents(corpus)}
+    loader = MixtureLoader(mixture, 64, seed=0, total_sequences=50)
+    for place in range(50):
+        batch = loader.batch(place, 1)
+        documents = loader.documents(place)
+        assert len(documents) == len(set(batch.segments[0].tolist())) - int((batch.tokens == mixture.pad_id).any())
+        for segment, document in enumerate(documents):
+            ids = batch.tokens[0][batch.segments[0] == segment].tolist()
+            assert codec.decode_bytes(ids, skip_special=True) in texts[document].encode()

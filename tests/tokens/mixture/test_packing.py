@@ -24,11 +24,11 @@ def plainly_packed(documents: list[list[int]], sequence: int, length: int) -> li
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 16, 64])
-@pytest.mark.parametrize("per_shard", [1, 3, 100])
-def test_packing_equals_a_token_by_token_one(tmp_path, length: int, per_shard: int):
+@pytest.mark.parametrize(("per_shard", "vocab_size"), [(1, 4096), (3, 70_000), (100, 4096)])
+def test_packing_equals_a_token_by_token_one(tmp_path, length: int, per_shard: int, vocab_size: int):
     generator = np.random.default_rng(length)
-    documents = [generator.integers(1, 4096, size).tolist() for size in generator.integers(1, 40, 13)]
-    shards = make_shards(tmp_path, documents, per_shard=per_shard)
+    documents = [generator.integers(1, vocab_size, size).tolist() for size in generator.integers(1, 40, 13)]
+    shards = make_shards(tmp_path, documents, per_shard=per_shard, vocab_size=vocab_size)
     total = sequence_count(shards.tokens, length)
     batches = list(packed_batches(shards, length, 3))
     assert sum(len(batch.tokens) for batch in batches) == total

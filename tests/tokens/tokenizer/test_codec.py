@@ -34,9 +34,19 @@ def test_pieces_encode_like_the_whole(definition: str):
     assert len(list(codec.pieces(text, 100))) > 50
 
 
-def test_another_split_pattern_is_never_cut():
-    codec = TextCodec(train_bpe(["a b c"], TokenizerConfig(split_pattern=r"\s+", vocab_size=300)))
-    assert list(codec.pieces("word " * 100, 10)) == ["word " * 100]
+def test_unbroken_text_and_other_patterns_are_cut_at_the_longest_piece_only(definition: str):
+    other = TextCodec(train_bpe(["a b c"], TokenizerConfig(split_pattern=r"\s+", vocab_size=300)))
+    for codec, text in ((other, "word " * 100), (TextCodec(definition), "x" + " " * 499)):
+        assert list(codec.pieces(text, 10)) == [text]
+        assert [len(piece) for piece in codec.pieces(text, 10, 200)] == [200, 200, 100]
+        assert "".join(codec.pieces(text, 10, 200)) == text
+
+
+@pytest.mark.slow
+def test_a_run_longer_than_the_engine_matches_is_encoded(definition: str):
+    codec = TextCodec(definition)
+    text = " " * 11_000_000
+    assert codec.decode(codec.encode(text)) == text
 
 
 def test_half_a_character_decodes_to_a_mark_and_exact_bytes(definition: str):
