@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 WARMUP_SHARE = 0.01
 FINAL_SHARE = 0.05
@@ -88,24 +89,60 @@ class Schedule:
         return peak * self.share(step)
 
 
+class OptimizerKind(StrEnum):
+    """Which rules update the parameters."""
+
+    ADAMW = "adamw"
+    MUONH = "muonh"
+    """The recipe's three groups: MuonH for matrices, AdamH for the head, Adam for the rest."""
+
+
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW over all parameters; weight decay only on matrices that are used as matrices."""
+    """AdamW over all parameters, or the recipe's three groups."""
 
     learning_rate: float
-    """Peak rate; the schedule multiplies it."""
+    """Peak rate of AdamW, or of the recipe's Adam group; the schedule multiplies it."""
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-8
     weight_decay: float = 0.1
+    """adamw: decoupled decay of the matrices that mix channels."""
+    kind: OptimizerKind = OptimizerKind.ADAMW
+    muonh_ratio: float = MUON_TO_ADAM
+    """muonh: peak rate of the MuonH and AdamH groups over `learning_rate`; their rate is at most 0.05."""
+    momentum: float = 0.95
+    """muonh: Nesterov momentum of the matrices."""
+    gate_decay: float = 0.02
+    """muonh: decoupled decay of router weights and head gates; it anneals linearly to 0 at the last step."""
 
     def __post_init__(self) -> None:
         if not 0 < self.learning_rate < 10:
             raise ValueError(f"learning_rate is {self.learning_rate}; give a positive peak rate")
-        for name in ("beta1", "beta2"):
+        for name in ("beta1", "beta2", "momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give a number from 0 up to, but below, 1")
-        if self.eps <= 0:
-            raise ValueError(f"eps is {self.eps}; it keeps the update finite and must be positive")
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay is {self.weight_decay}; give 0 to switch it off")
+        for name in ("eps", "muonh_ratio"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive")
+        for name in ("weight_decay", "gate_decay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; give 0 to switch it off")
+
+    @classmethod
+    def recipe(cls, *, tokens: float, batch_tokens: float, width: int) -> OptimizerConfig:
+        """The three groups with the rates and constants that the recipe derives from a token budget."""
+        rates = recipe_rates(tokens=tokens, batch_tokens=batch_tokens, width=width)
+        return cls(
+            learning_rate=rates.adam,
+            beta1=rates.beta1,
+            beta2=rates.beta2,
+            eps=rates.eps,
+            kind=OptimizerKind.MUONH,
+            muonh_ratio=rates.muonh / rates.adam,
+        )
+
+    @property
+    def muonh_rate(self) -> float:
+        """Peak rate of the MuonH and AdamH groups."""
+        return min(self.muonh_ratio * self.learning_rate, MAXIMUM_RATE)

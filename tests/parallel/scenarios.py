@@ -9,6 +9,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from marin.model.transformer import Transformer
+from marin.optim.build import build_optimizer
+from marin.optim.config import OptimizerConfig, OptimizerKind
 from marin.parallel.build import build_model
 from marin.parallel.config import ParallelPlan, Precision, Recompute
 from marin.parallel.gradients import clip_gradients, gradient_norm
@@ -29,6 +31,7 @@ class Scenario:
     micro_batches: int = 1
     starved: bool = False
     """The router's bias sends every token to the experts of the first ranks."""
+    optimizer: str = "sgd"
     steps: int = 2
 
     @property
@@ -36,7 +39,7 @@ class Scenario:
         """Readable key."""
         plan = self.plan
         words = [f"replicate{plan.dp_replicate}-shard{plan.dp_shard}-ep{plan.ep}", str(self.dtype).split(".")[-1]]
-        words += [self.recompute.value, f"micro{self.micro_batches}"] + ["starved"] * self.starved
+        words += [self.recompute.value, f"micro{self.micro_batches}", self.optimizer] + ["starved"] * self.starved
         return "-".join(words)
 
 
@@ -130,7 +133,7 @@ def _difference(scenario: Scenario) -> Difference:
     reducer = MeshReducer(meshes)
     for form in (model, alone):
         _wake(form, scenario.starved)
-    optimizers = [torch.optim.SGD(form.parameters(), lr=0.05) for form in (model, alone)]
+    optimizers = [_optimizer(form, scenario.optimizer) for form in (model, alone)]
     found: dict[str, float] = dict.fromkeys(("loss", "gradient", "norm", "bias", "weight", "clipped"), 0.0)
     worst, missing = "", set()
     for step in range(scenario.steps):
@@ -167,6 +170,12 @@ def _difference(scenario: Scenario) -> Difference:
     for (_, a), (_, b) in zip(model.named_parameters(), alone.named_parameters(), strict=True):
         found["weight"] = max(found["weight"], _relative(a.detach(), b.detach()))
     return Difference(worst=worst, missing=tuple(sorted(missing)), **found)
+
+
+def _optimizer(model: Transformer, kind: str) -> torch.optim.Optimizer:
+    if kind == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=0.05)
+    return build_optimizer(model, OptimizerConfig(learning_rate=0.003, kind=OptimizerKind(kind)))
 
 
 def _relative(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -12,8 +12,8 @@ from tests.parallel.scenarios import Difference, HalfStep, Scenario, differences
 F32 = torch.float32
 SHARD2, EP2 = ParallelPlan(dp_shard=2), ParallelPlan(dp_shard=2, ep=2)
 TWO = [
-    Scenario(SHARD2),
-    Scenario(EP2),
+    Scenario(SHARD2, optimizer="muonh", steps=3),
+    Scenario(EP2, optimizer="adamw", steps=3),
     Scenario(ParallelPlan(dp_replicate=2)),
     Scenario(EP2, recompute=Recompute.FULL, micro_batches=2),
     Scenario(EP2, starved=True),
@@ -21,7 +21,7 @@ TWO = [
     Scenario(SHARD2, dtype=F32, recompute=Recompute.FULL),
 ]
 FOUR = [
-    Scenario(ParallelPlan(dp_shard=4, ep=2)),
+    Scenario(ParallelPlan(dp_shard=4, ep=2), optimizer="muonh", steps=3),
     Scenario(ParallelPlan(dp_shard=4, ep=4), starved=True),
     Scenario(ParallelPlan(dp_replicate=2, dp_shard=2, ep=2), micro_batches=2, recompute=Recompute.FULL),
     Scenario(ParallelPlan(dp_shard=4, ep=2), dtype=F32),
@@ -43,7 +43,8 @@ def check(answers: list[dict[str, Difference]], scenario: Scenario) -> None:
     for answer in answers:
         difference = answer[scenario.name]
         assert not difference.missing, "a parameter without gradient would drift from its copies"
-        limit = 1e-10 if exact else 1e-6
+        # Optimizers divide by small numbers, so from their second step on rounding shows.
+        limit = (1e-10 if scenario.optimizer == "sgd" else 1e-9) if exact else 1e-6
         assert difference.loss < limit, difference
         assert difference.gradient < limit, difference
         assert difference.norm < limit, difference

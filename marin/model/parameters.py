@@ -1,0 +1,43 @@
+"""What a parameter is, told from its name: which rule updates it, and how many matrices lie stacked in it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from marin.model.config import ModelConfig
+
+
+class Role(StrEnum):
+    """How a parameter acts, which decides its optimizer group."""
+
+    MATRIX = "matrix"
+    """Mixes channels inside the model."""
+    HEAD = "head"
+    """Output matrix over the vocabulary."""
+    GATE = "gate"
+    """Router weight or head gate: small matrices whose norm must be held down."""
+    PLAIN = "plain"
+    """Embedding, gains, convolution taps."""
+
+
+def role_of(name: str) -> Role:
+    """The role of the parameter with this qualified name."""
+    kind = name.rsplit(".", 1)[-1]
+    if name == "head.weight":
+        return Role.HEAD
+    if kind == "head_gate" or name.endswith("router.weight"):
+        return Role.GATE
+    if kind in ("gain", "latent_gain", "taps") or name == "embedding.weight":
+        return Role.PLAIN
+    return Role.MATRIX
+
+
+def matrices_per_row(name: str, config: ModelConfig) -> int:
+    """Matrices that lie one below the other in a 2-D parameter, or in each expert's slice of a stack of experts."""
+    if name.endswith("experts.gate_up"):
+        return 2
+    if name.endswith("shared.gate_up"):
+        return 2 * config.shared_experts
+    if name.endswith("shared.down"):
+        return config.shared_experts
+    return 1
