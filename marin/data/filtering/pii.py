@@ -20,6 +20,7 @@ IP_ADDRESS = "192.0.2.1"
 """What every public IP address becomes (RFC 5737 reserves it for documentation)."""
 
 _PIECE_WITH_AT = re.compile(r"(?<!\S)\S*@\S*")
+_DOMAIN_START = re.compile(r"@(?:[A-Za-z0-9-]{1,63}\.[A-Za-z0-9]|\[)")
 _LONGEST_PIECE = 1000
 _BEFORE, _AFTER = 64, 255
 """Most characters of an address before and after its @ sign (RFC 5321, section 4.5.3.1)."""
@@ -79,11 +80,13 @@ def count_addresses(text: str) -> tuple[int, int]:
 
 
 def _mask_long_piece(piece: str, email: re.Pattern[str], replace: Callable[[re.Match[str]], str]) -> str:
-    """Mask a long run without spaces through a window around each @ sign."""
+    """Mask a long run without spaces through a window around each @ sign that a domain follows."""
     parts: list[str] = []
     done = 0
-    at = piece.find("@")
-    while at >= 0:
+    for sign in _DOMAIN_START.finditer(piece):
+        at = sign.start()
+        if at < done:
+            continue
         begin = max(done, at - _BEFORE)
         end = min(len(piece), at + 1 + _AFTER)
         found = email.search(piece[begin:end])
@@ -91,6 +94,5 @@ def _mask_long_piece(piece: str, email: re.Pattern[str], replace: Callable[[re.M
             parts.append(piece[done : begin + found.start()])
             parts.append(replace(found))
             done = begin + found.end()
-        at = piece.find("@", max(done, at + 1))
     parts.append(piece[done:])
     return "".join(parts)
