@@ -282,7 +282,7 @@ class Run:
         number = self._maps
         self._maps += 1
         tasks = [
-            ShardTask(index, self._shard_key(number, index, item), fn, item, memory_gb)
+            ShardTask(index, self._shard_key(number, index, fn, item), fn, item, memory_gb)
             for index, item in enumerate(items)
         ]
         outcomes = self._finished_shards(number, tasks)
@@ -300,8 +300,9 @@ class Run:
         kind = typing.get_type_hints(fn).get("return", Any)
         return [decode(outcomes[index].result, kind, _no_artifact) for index in range(len(tasks))]
 
-    def _shard_key(self, number: int, index: int, item: Any) -> str:
-        content = hashlib.sha256(self.spec.code_digest.encode() + _stable_bytes(item)).hexdigest()
+    def _shard_key(self, number: int, index: int, fn: Callable[[Any], Any], item: Any) -> str:
+        code = f"{self.spec.code_digest} {fn.__module__}:{fn.__qualname__} "
+        content = hashlib.sha256(code.encode() + _stable_bytes(item)).hexdigest()
         return f"map{number:02d}/{index:05d}-{content[:12]}"
 
     def _finished_shards(self, number: int, tasks: Sequence[ShardTask]) -> dict[int, ShardOutcome]:

@@ -1,4 +1,4 @@
-"""A driver process: `python -m tests.execution.driver PREFIX GRAPH TALLY [--hold FILE] [--ray] [--stale SECONDS]`.
+"""A driver process: `python -m tests.execution.driver PREFIX GRAPH TALLY [--hold FILE] [--ray | --slow-start FILE] …`.
 
 Prints one JSON line of what became of each step. Exit code 0 for success, 1 for failure, 130 after Ctrl-C.
 """
@@ -37,12 +37,20 @@ def main() -> None:
     parser.add_argument("tally")
     parser.add_argument("--hold", default="")
     parser.add_argument("--ray", action="store_true")
+    parser.add_argument("--slow-start", default="", help="make this file, and take seconds to start the back end")
     parser.add_argument("--stale", type=float, default=90.0)
     request = parser.parse_args()
     store = open_store(request.prefix)
     plan = make_plan([graph(request.graph, Probe(request.tally, request.hold))], store)
     options = RunOptions(stale_after=request.stale)
-    result = Runner(store, plan, options, ray_backend if request.ray else InlineBackend).run()
+
+    def slow_start() -> Backend:
+        Path(request.slow_start).touch()
+        time.sleep(2.0)
+        return InlineBackend()
+
+    backend = ray_backend if request.ray else slow_start if request.slow_start else InlineBackend
+    result = Runner(store, plan, options, backend).run()
     statuses = {p.step.display: p.status.name for p in result.steps}
     print(json.dumps({"statuses": statuses, "interrupted": result.interrupted}), flush=True)
     sys.exit(130 if result.interrupted else 0 if result.succeeded else 1)

@@ -95,3 +95,16 @@ def test_ctrl_c_ends_cleanly_releases_claims_and_the_next_run_starts_at_once(tmp
         code, _, err = second.finish()
     assert code == 0, err
     assert executions(tally, "leaf-quick") == 1
+
+
+def test_ctrl_c_while_the_back_end_starts_runs_nothing(tmp_path: Path, tally: Path) -> None:
+    prefix, starting = tmp_path / "prefix", tmp_path / "starting"
+    with Driver(prefix, "diamond", tally, "--slow-start", str(starting)) as driver:
+        wait_for(starting.exists)
+        driver.process.send_signal(signal.SIGINT)
+        code, _, err = driver.finish(20)
+    assert code == 130, err
+    assert "Traceback" not in err
+    assert list(tally.iterdir()) == []
+    for claim in prefix.glob("_claims/*/*.json"):
+        assert claim.with_suffix(".released").exists()

@@ -270,6 +270,30 @@ def test_a_forced_step_whose_output_changed_reruns_descendants_until_the_output_
     assert counts(probe, *names) == [1, 2, 2, 2, 1]
 
 
+def test_two_runs_that_force_one_step_redo_it_once(store: Store, probe: Probe) -> None:
+    target = middle(noisy(base(Settings(), probe), probe), probe)
+    run(target, store)
+    plans = [make_plan([target], store, force="noisy") for _ in range(2)]
+    results = [Runner(store, plan, RunOptions(), InlineBackend).run() for plan in plans]
+    assert all(result.succeeded for result in results)
+    assert counts(probe, "noisy", "middle") == [2, 2]
+    assert [p.status.name for p in results[1].steps] == ["cached", "cached"]
+
+
+def test_a_record_of_another_recipe_under_the_same_short_name_is_refused(store: Store, probe: Probe) -> None:
+    target = base(Settings(), probe)
+    run(target, store)
+    (info,) = store.list("_steps")
+    identity = make_plan([target], store).steps[0].identity
+    other = identity[:10] + "0" * 54
+    store.put(info.key, store.read(info.key).replace(identity.encode(), other.encode()))
+    plan = make_plan([top(target, Settings(), probe)], store)
+    result = Runner(store, plan, RunOptions(), InlineBackend).run()
+    failure = result.failures[0].failure
+    assert failure is not None
+    assert "belongs to another recipe" in failure.message
+
+
 def test_a_redo_that_another_run_made_reaches_descendants_at_the_next_run(store: Store, probe: Probe) -> None:
     upstream = noisy(base(Settings(), probe), probe)
     target = middle(upstream, probe)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import threading
 import time
@@ -25,6 +27,7 @@ from marin.execution import (
     materialise,
     step,
 )
+from marin.execution.console import PlainConsole
 from marin.execution.context import Report
 from marin.execution.inline import Backend, InlineBackend
 from marin.execution.records import Record
@@ -373,3 +376,48 @@ def test_options_are_checked() -> None:
         RunOptions(max_concurrent=0)
     with pytest.raises(ValueError, match="stale_after must be positive, got -1"):
         RunOptions(stale_after=-1)
+
+
+def test_a_file_of_the_state_is_published_without_a_copy(tmp_path: Path) -> None:
+    @step("runner/publishes", version="1", inline=True)
+    def publishes() -> Text:
+        run = current_run()
+        with run.state.write("checkpoint/data") as stream:
+            stream.write(b"weights")
+        run.publish("model/data", run.state.key("checkpoint/data"))
+        return Text(text="x")
+
+    found = materialise(publishes(), str(tmp_path))
+    assert found.names("model/*") == ["model/data"]
+    info = found.file_info("model/data")
+    assert info.key.endswith("/state/000001/checkpoint/data")
+    assert info.sha256 == hashlib.sha256(b"weights").hexdigest()
+    assert found.local("model/data").read_bytes() == b"weights"
+
+
+def test_scratch_is_removed_afterwards(tmp_path: Path) -> None:
+    kept: list[Path] = []
+
+    @step("runner/scratch", version="1", inline=True)
+    def scratch() -> Text:
+        (current_run().scratch / "file").write_text("x")
+        kept.append(current_run().scratch)
+        return Text(text="x")
+
+    materialise(scratch(), str(tmp_path))
+    assert not kept[0].exists()
+
+
+def test_there_is_no_run_outside_a_step() -> None:
+    with pytest.raises(StepError, match="there is no run here"):
+        current_run()
+
+
+def test_a_plain_console_says_what_became_of_each_step(store: Store, probe: Probe) -> None:
+    stream = io.StringIO()
+    target = joined((squares("x", MapConfig(shards=2), probe), failing("people", None, probe)), probe)  # type: ignore[arg-type]
+    Runner(store, make_plan([target], store), RunOptions(max_concurrent=1), InlineBackend, PlainConsole(stream)).run()
+    lines = stream.getvalue().splitlines()
+    assert any("\u2713 test/squares-" in line and "2 of 2 numbers, 2B in 2 files" in line for line in lines)
+    assert any("\u2717 test/failing-" in line and "StepError: the crawl has no pages" in line for line in lines)
+    assert any("test/joined-" in line and "blocked by test/failing-" in line for line in lines)
