@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ NAME, IDENTITY = "test/step", "a" * 64
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(tmp_path / "prefix")
+def store() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}")
 
 
 @pytest.fixture
@@ -106,7 +107,8 @@ def test_a_claim_whose_reply_was_lost_is_still_ones_own(store: Store) -> None:
     assert taken(claims) == taken(claims) == Claim(NAME, IDENTITY, 1)
 
 
-def test_a_holder_whose_process_is_gone_is_followed_at_once(store: Store) -> None:
+def test_a_holder_whose_process_is_gone_is_followed_at_once(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
     code = (
         "import sys; from marin.storage import open_store; from marin.execution.claims import Claims; "
         "claims = Claims(open_store(sys.argv[1]), 'dead', 90); claims.beat(); "
@@ -236,7 +238,7 @@ def test_the_first_complete_commit_wins_and_the_loser_adopts_it(store: Store, pr
             if task.spec.name == "test/leaf" and not first:
                 steps = [info.key for info in store.list("_steps")]
                 assert steps == []
-                other = open_store(f"{store.url}-other")
+                other = open_store(f"memory://{uuid.uuid4().hex}")
                 assert run(leaf("a"), other).succeeded
                 (record,) = other.list("_steps")
                 body = json.loads(other.read(record.key))

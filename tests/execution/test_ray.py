@@ -138,6 +138,7 @@ def test_a_request_that_no_node_can_meet_says_at_once_what_is_missing(store: Sto
     assert executions(probe.tally, "failing-fine") == 1
 
 
+@pytest.mark.slow
 def test_a_killed_and_an_interrupted_driver_on_ray_are_followed_without_redoing_shards(
     tmp_path: Path, probe: Probe
 ) -> None:

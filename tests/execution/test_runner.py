@@ -7,6 +7,7 @@ import io
 import json
 import threading
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,12 @@ from tests.execution.graphs import (
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def local_store(tmp_path: Path) -> Store:
     return open_store(tmp_path / "prefix")
 
 
@@ -297,9 +303,9 @@ def test_a_gang_without_ray_is_one_process_for_each_worker(tmp_path: Path, probe
     assert [found.read(name) for name in found.names()] == [b"2", b"2"]
 
 
-def test_an_error_in_a_rank_ends_the_gang_and_the_step_at_once(store: Store, probe: Probe) -> None:
+def test_an_error_in_a_rank_ends_the_gang_and_the_step_at_once(local_store: Store, probe: Probe) -> None:
     started = time.monotonic()
-    failure = failure_of(run(gang("bug", probe).on(Fleet(workers=2)), store))
+    failure = failure_of(run(gang("bug", probe).on(Fleet(workers=2)), local_store))
     assert (failure.kind, failure.error, failure.message) == (
         FailureClass.error,
         "ZeroDivisionError",
@@ -309,11 +315,11 @@ def test_an_error_in_a_rank_ends_the_gang_and_the_step_at_once(store: Store, pro
     assert executions(probe.tally, "rank-1") == 1
 
 
-def test_a_killed_rank_brings_the_gang_back_with_its_state(store: Store, probe: Probe) -> None:
-    result = run(gang("killed once", probe).on(Fleet(workers=2)), store)
+def test_a_killed_rank_brings_the_gang_back_with_its_state(local_store: Store, probe: Probe) -> None:
+    result = run(gang("killed once", probe).on(Fleet(workers=2)), local_store)
     assert result.succeeded, result.failures
     assert executions(probe.tally, "rank-1") == 2
-    assert [info.key for info in store.list("test/gang") if info.key.endswith("rank-1-was-here")]
+    assert [info.key for info in local_store.list("test/gang") if info.key.endswith("rank-1-was-here")]
 
 
 def damaged(store: Store, name: str) -> tuple[Path, Any]:
@@ -323,25 +329,27 @@ def damaged(store: Store, name: str) -> tuple[Path, Any]:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "grown", "deleted"])
-def test_a_reader_of_a_damaged_output_names_the_step_and_the_way_out(damage: str, store: Store, probe: Probe) -> None:
-    assert run(leaf("text", probe), store).succeeded
-    path, _ = damaged(store, "test/leaf")
+def test_a_reader_of_a_damaged_output_names_the_step_and_the_way_out(
+    damage: str, local_store: Store, probe: Probe
+) -> None:
+    assert run(leaf("text", probe), local_store).succeeded
+    path, _ = damaged(local_store, "test/leaf")
     if damage == "deleted":
         path.unlink()
     else:
         path.write_bytes(b"" if damage == "truncated" else b"text and more")
-    failure = failure_of(run(upper(leaf("text", probe), probe), store))
+    failure = failure_of(run(upper(leaf("text", probe), probe), local_store))
     assert "'text.txt' of test/leaf-" in failure.message
     assert "--force '^test/leaf$'" in failure.message
-    plan = make_plan([upper(leaf("text", probe), probe)], store, force="^test/leaf$")
-    assert Runner(store, plan, RunOptions(), InlineBackend).run().succeeded
+    plan = make_plan([upper(leaf("text", probe), probe)], local_store, force="^test/leaf$")
+    assert Runner(local_store, plan, RunOptions(), InlineBackend).run().succeeded
     assert executions(probe.tally, "leaf-text") == 2
 
 
-def test_a_missing_empty_file_is_missed(store: Store, probe: Probe) -> None:
-    assert run(leaf("", probe), store).succeeded
-    damaged(store, "test/leaf")[0].unlink()
-    failure = failure_of(run(upper(leaf("", probe), probe), store))
+def test_a_missing_empty_file_is_missed(local_store: Store, probe: Probe) -> None:
+    assert run(leaf("", probe), local_store).succeeded
+    damaged(local_store, "test/leaf")[0].unlink()
+    failure = failure_of(run(upper(leaf("", probe), probe), local_store))
     assert "is missing" in failure.message
 
 
