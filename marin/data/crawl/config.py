@@ -155,9 +155,9 @@ def embedded_crawls(*, max_pages: int = 2000, stdlib_pages: int | None = None) -
 
     Args:
         max_pages: pages in both together.
-        stdlib_pages: pages of the standard library; a quarter of all when None.
+        stdlib_pages: pages of the standard library, which has about 330; 15 in 100 of all when None.
     """
-    share = max(1, max_pages // 4) if stdlib_pages is None else stdlib_pages
+    share = max(1, max_pages * 15 // 100) if stdlib_pages is None else stdlib_pages
     return (
         embedded_crawl("stdlib", (STDLIB,), max_pages=share),
         embedded_crawl("packages", PACKAGES, max_pages=max(1, max_pages - share)),

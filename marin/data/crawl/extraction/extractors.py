@@ -8,6 +8,8 @@ import importlib.metadata
 import re
 from collections.abc import Callable
 
+from marin.data.crawl.extraction.lists import deepen_text_lists
+
 Extract = Callable[[str], str]
 
 STRIPPED = "strip-tags"
@@ -21,11 +23,13 @@ _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
 _UNCLOSED = frozenset({"p", "li", "td", "th", "tr", "dt", "dd", "option"})
-_HIDDEN = re.compile(r"<(script|style|noscript|template)\b.*?</\1\s*>|<!--.*?-->", re.DOTALL | re.IGNORECASE)
-_BLOCK = re.compile(
-    r"</?(?:p|div|li|tr|h[1-6]|br|ul|ol|table|section|article|pre|blockquote|dt|dd)\b[^>]*>", re.IGNORECASE
+_HIDDEN = re.compile(
+    r"<(script|style|noscript|template)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL | re.IGNORECASE
 )
-_ANY_TAG = re.compile(r"<[^>]*>")
+_BLOCK = re.compile(
+    r"</?(?:p|div|li|tr|h[1-6]|br|ul|ol|table|section|article|pre|blockquote|dt|dd)\b[^<>]*>", re.IGNORECASE
+)
+_ANY_TAG = re.compile(r"<[^<>]*>")
 _SPACES = re.compile(r"[ \t]+")
 _BLANK_LINES = re.compile(r"\n\s*\n+")
 
@@ -70,7 +74,7 @@ def strip_tags(html: str) -> str:
 def _load_resiliparse() -> Extract:
     from resiliparse.extract.html2text import extract_plain_text
 
-    return functools.partial(
+    extract = functools.partial(
         extract_plain_text,
         preserve_formatting=True,
         main_content=True,
@@ -81,6 +85,7 @@ def _load_resiliparse() -> Extract:
         noscript=False,
         comments=False,
     )
+    return lambda html: extract(deepen_text_lists(html))
 
 
 def _load_trafilatura() -> Extract:

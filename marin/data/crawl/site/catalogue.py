@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from marin.data.crawl.site.docstrings import ModuleDocs, module_docs
 from marin.data.crawl.site.packages import STDLIB, STDLIB_MODULES
 
-_LICENCE = re.compile(r"(licen[cs]e|copying|notice|authors)[^/]*$", re.IGNORECASE)
+_LICENCE = re.compile(r"(?:^|/)[^/]*(licen[cs]e|copying|notice|authors)[^/]*$", re.IGNORECASE)
 _LICENCE_SUFFIXES = frozenset({"", ".txt", ".md", ".rst", ".apache", ".bsd", ".mit"})
 _TESTS = re.compile(r"(^|/)(_?tests?|testing|_vendor|vendored|thirdparty_files)(/|$)|(^|/)(test_|conftest)[^/]*$")
 _MIN_DOCUMENTATION = 300
@@ -38,8 +38,10 @@ class PackageFiles:
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
-        """Dotted names of the modules with enough documentation, sorted."""
-        return tuple(sorted(name for name, path in self.sources.items() if _documentation(path) >= _MIN_DOCUMENTATION))
+        """Dotted names of the modules with enough documentation, those with most of it first."""
+        sizes = {name: _documentation(path) for name, path in self.sources.items()}
+        documented = [name for name, size in sizes.items() if size >= _MIN_DOCUMENTATION]
+        return tuple(sorted(documented, key=lambda name: (-sizes[name], name)))
 
     @cached_property
     def licences(self) -> tuple[str, ...]:
@@ -74,16 +76,19 @@ def _distribution(name: str) -> PackageFiles:
     files = found.files
     if files is None:
         raise LookupError(f"the installation of package {name!r} has no record of its files; reinstall it with pip")
+    root = str(found.locate_file(""))
     sources: dict[str, Path] = {}
     licences: dict[str, Path] = {}
-    for file in files:
-        path = PurePosixPath(file.as_posix())
-        if path.parts[0] in ("..", "/") or "__pycache__" in path.parts:
+    for name_in_record in map(str, files):
+        if name_in_record.startswith(("..", "/")):
             continue
-        if path.suffix == ".py" and not _TESTS.search(path.as_posix()):
-            sources[_module_name(path)] = Path(str(file.locate()))
-        elif _LICENCE.search(path.name) and path.suffix.lower() in _LICENCE_SUFFIXES:
-            licences[_licence_name(path)] = Path(str(file.locate()))
+        if name_in_record.endswith(".py"):
+            if not _TESTS.search(name_in_record):
+                sources[_module_name(PurePosixPath(name_in_record))] = Path(root, name_in_record)
+        elif _LICENCE.search(name_in_record):
+            path = PurePosixPath(name_in_record)
+            if path.suffix.lower() in _LICENCE_SUFFIXES:
+                licences[_licence_name(path)] = Path(root, name_in_record)
     metadata = found.metadata
     payload = metadata.get_payload()  # type: ignore[attr-defined]  # an email.message.Message behind its protocol
     return PackageFiles(
