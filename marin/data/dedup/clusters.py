@@ -111,15 +111,15 @@ def settle(
     containment = np.ones(len(candidates))
     uncompared = 0
     for group in components.groups:
-        leaders: list[int] = []
+        leaders = _Leaders()
         for position in group:
             if candidates[position].source not in config.protected:
-                found = _contained(grams, position, leaders[:_MOST_KEPT], config.containment)
+                found = leaders.holder_of(grams[position], config.containment)
                 if found is not None:
                     kept[position], containment[position] = found
                     continue
-                uncompared += len(leaders) > _MOST_KEPT
-            leaders.append(position)
+                uncompared += leaders.full
+            leaders.add(position, grams[position])
     same = components.same
     copies = np.array([candidate.source not in config.protected for candidate in candidates], bool)
     follows = copies & (same != np.arange(len(candidates)))
@@ -162,13 +162,34 @@ def _connected(bands: Sequence[bytes | None], positions: NDArray[np.int64]) -> t
     return tuple(tuple(int(positions[at]) for at in group) for group in groups)
 
 
-def _contained(
-    grams: Mapping[int, NDArray[np.uint64]], position: int, leaders: Sequence[int], least: float
-) -> tuple[int, float] | None:
-    """The first leader that holds enough of a document's n-grams, with the share."""
-    own = grams[position]
-    for leader in leaders:
-        share = float(np.isin(own, grams[leader], assume_unique=True).mean())
-        if share >= least:
-            return leader, share
-    return None
+class _Leaders:
+    """The kept documents of one component, by their n-grams."""
+
+    def __init__(self) -> None:
+        self._positions: list[int] = []
+        self._owners: dict[int, list[int]] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether further documents are no longer compared with."""
+        return len(self._positions) == _MOST_KEPT
+
+    def add(self, position: int, grams: NDArray[np.uint64]) -> None:
+        """Take in a document that stays."""
+        if self.full:
+            return
+        number = len(self._positions)
+        self._positions.append(position)
+        for gram in grams.tolist():
+            self._owners.setdefault(gram, []).append(number)
+
+    def holder_of(self, grams: NDArray[np.uint64], least: float) -> tuple[int, float] | None:
+        """The first document that holds enough of these n-grams, with the share."""
+        held = [0] * len(self._positions)
+        for gram in grams.tolist():
+            for number in self._owners.get(gram, ()):
+                held[number] += 1
+        for number, count in enumerate(held):
+            if count >= least * len(grams):
+                return self._positions[number], count / len(grams)
+        return None

@@ -20,6 +20,8 @@ IP_ADDRESS = "192.0.2.1"
 """What every public IP address becomes (RFC 5737 reserves it for documentation)."""
 
 _PIECE_WITH_AT = re.compile(r"(?<!\S)\S*@\S*")
+# What every dotted address has; cheaper to look for than the pattern, which tries each digit of a text.
+_DOTTED_NUMBERS = re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]")
 _DOMAIN_START = re.compile(r"@(?:[A-Za-z0-9-]{1,63}\.[A-Za-z0-9]|\[)")
 _LONGEST_PIECE = 1000
 _BEFORE, _AFTER = 64, 255
@@ -68,7 +70,7 @@ def mask(text: str) -> MaskedText:
 
     if "@" in text:
         text = _PIECE_WITH_AT.sub(replace_piece, text)
-    if "." in text:
+    if _DOTTED_NUMBERS.search(text):
         text = ip.sub(replace_ip, text)
     return MaskedText(text, emails, ips)
 
