@@ -80,6 +80,9 @@ def chunked_loss(
     At most `chunk` logits (at least one token's) exist at once. Targets of unmarked tokens are never read.
     """
     rows = max(1, chunk // weight_VD.shape[0])
+    if not torch.is_grad_enabled():
+        # A custom function is told that leaves need gradients even here, and would make them for nothing.
+        x_ND, weight_VD = x_ND.detach(), weight_VD.detach()
     total, nll, z = apply(_ChunkedLoss, x_ND, weight_VD, targets_N, mask_N, z_loss, rows)
     return LossSums(total, nll, z, mask_N.sum())
 

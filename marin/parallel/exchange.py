@@ -43,7 +43,7 @@ class AllToAllDispatcher:
         sent_RE = order.counts_E.view(ranks, -1)
         received_RE = torch.empty_like(sent_RE)
         dist.all_to_all_single(received_RE, sent_RE, group=self.group)
-        sent, received = sent_RE.sum(1).tolist(), received_RE.sum(1).tolist()
+        sent, received = torch.stack((sent_RE.sum(1), received_RE.sum(1))).tolist()
         arrived = exchange_rows(spread(x_NL, order), received, sent, self.group)
         # Rows arrive by sender, and by expert within each; the experts want them by expert alone.
         local = torch.arange(sent_RE.shape[1], device=x_NL.device).repeat(ranks)

@@ -1,8 +1,11 @@
 """The chunked loss against logits that are all there."""
 
+import math
+
 import pytest
 import torch
 from torch.autograd import gradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from marin.model.loss import chunked_loss
 from tests.model import reference
@@ -59,19 +62,33 @@ def test_huge_logits_stay_finite():
     assert torch.isfinite(x.grad).all()
 
 
+class Watch(TorchDispatchMode):
+    """Notes the shapes of all tensors that are made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[tuple[int, ...]] = []
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        made = [t for t in (out if isinstance(out, tuple | list) else [out]) if isinstance(t, torch.Tensor)]
+        self.shapes += [tuple(t.shape) for t in made]
+        self.names.append(func.name())
+        return out
+
+
 def test_memory_holds_one_chunk_of_logits():
-    largest = 0
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            nonlocal largest
-            out = func(*args, **(kwargs or {}))
-            for tensor in out if isinstance(out, tuple | list) else [out]:
-                if isinstance(tensor, torch.Tensor):
-                    largest = max(largest, tensor.numel())
-            return out
-
     x, weight, targets, mask = inputs(tokens=64, width=4, vocab=50)
-    with Watch():
+    with Watch() as watch:
         chunked_loss(x, weight, targets, mask, z_loss=0.1, chunk=400).total_sum.backward()
-    assert largest <= 400
+    assert max(math.prod(shape) for shape in watch.shapes) <= 400
+
+
+def test_evaluation_makes_no_gradient():
+    x, weight, targets, mask = inputs(tokens=64, width=4, vocab=50)
+    trained = chunked_loss(x, weight, targets, mask, z_loss=0.1, chunk=400)
+    with torch.no_grad(), Watch() as watch:
+        sums = chunked_loss(x, weight, targets, mask, z_loss=0.1, chunk=400)
+    assert torch.equal(sums.nll_sum, trained.nll_sum)
+    assert not any(name.startswith("aten::scatter_add") for name in watch.names)
