@@ -44,7 +44,7 @@ def build(scale: Scale) -> EvalReport:
     }
     mixture = build_mixture(cells, scale.mixture)
     model = pretrain(mixture, heldout, tokenizer, scale.model, scale.training).on(scale.fleet)
-    return evaluate(model, tokenizer, evalset, heldout, scale.evaluation)
+    return evaluate(model, tokenizer, evalset, heldout, scale.evaluation).on(scale.fleet.single)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ with_uv() {
     for place in ${PIP_FIND_LINKS:-}; do
         set -- "$@" --find-links "$place"
     done
-    "$python" -m uv pip install --quiet --python "$python" "$@" --constraint constraints.txt --editable "$target"
+    # Compiled here once: a run starts a dozen Python processes, which would each compile what they import.
+    "$python" -m uv pip install --quiet --compile-bytecode --python "$python" "$@" \
+        --constraint constraints.txt --editable "$target"
 }
 
 echo "installing $target into $(dirname "$(dirname "$python")") (a minute or a few)"

@@ -1,1 +1,1 @@
-"""Tests: one folder a room, `cases` for problems from the field. A package, so that spawned processes import from it."""
+"""Tests: one folder a room, and `cases` for problems from the field. A package, so that spawned processes find it."""

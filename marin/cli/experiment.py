@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from marin.execution.inline import Backend
 
 INTERRUPTED = 130
+CLUSTER_CONCURRENCY = 32
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,16 @@ def parse(argv: list[str] | None, default: str) -> Request:
         known.dry_run,
         known.only,
         known.force,
-        known.max_concurrent,
+        known.max_concurrent if known.max_concurrent is not None else default_concurrency(known.cluster),
         known.stale_after,
         known.fail_fast,
         known.cluster,
     )
+
+
+def default_concurrency(cluster: str | None) -> int:
+    """Steps at the same time: each needs a process, which on this machine is dear."""
+    return CLUSTER_CONCURRENCY if cluster is not None else max(2, os.cpu_count() or 1)
 
 
 def experiment_main(build: Callable[[Scale], Artifact], default: str, argv: list[str] | None = None) -> None:
@@ -157,7 +164,7 @@ def run_plan(plan: Plan, store: Store, request: Request, options: RunOptions) ->
     try:
         runner = Runner(store, plan, options, lambda: start_backend(plan, request.cluster), console)
         result = runner.run()
-    except StoreError as error:
+    except (StoreError, StepError) as error:
         console.close()
         fail(str(error), RUN_ERROR)
     finally:

@@ -36,8 +36,10 @@ from marin.execution.worker import (
 
 GB = 2**30
 EMBEDDED_OBJECT_STORE_BYTES = 128 << 20
+IDLE_WORKERS = 6
+"""Worker processes that embedded Ray keeps for the next task: a step and its shards come in short bursts."""
 SHARD_PAUSE_SECONDS = 1.0
-START_ATTEMPTS = 3
+START_ATTEMPTS = 5
 """Ray gives its own processes half a minute to come up, which a machine busy with other work can exceed."""
 
 Message = tuple[str, Any]
@@ -171,6 +173,7 @@ def start_ray(address: str | None, cpus: float) -> None:
                 include_dashboard=False,
                 object_store_memory=EMBEDDED_OBJECT_STORE_BYTES,
                 _node_ip_address="127.0.0.1",
+                _system_config={"num_workers_soft_limit": IDLE_WORKERS},
                 **quiet,
             )
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class Fleet:
                 "fleet.cpus_per_worker and fleet.memory_gb_per_node must be positive and fleet.gpus_per_worker not "
                 f"negative, got {self.cpus_per_worker}, {self.memory_gb_per_node}, {self.gpus_per_worker}"
             )
+
+    @property
+    def single(self) -> Fleet:
+        """One worker of this fleet, for a step that is no gang."""
+        return replace(self, workers=1, workers_per_node=1)
 
     @property
     def nodes(self) -> int:

@@ -148,6 +148,7 @@ class Runner:
         self._make_backend = make_backend
         self._backend: Backend | None = None
         self._backend_lock = threading.Lock()
+        self._no_backend: BaseException | None = None
         self._inline = InlineBackend()
         self._held: dict[int, Claim] = {}
         self._stopping = threading.Event()
@@ -193,6 +194,8 @@ class Runner:
                     progress.status = Status.running if progress.status is Status.pending else progress.status
                     progress.poll_at = float("inf")  # before the thread starts, which may set it anew
                     running[pool.submit(self._advance, progress)] = progress
+            if self._no_backend is not None:
+                raise self._no_backend  # the machines' fault, not a step's: the whole run ends
             if not running and not any(p.status in (Status.pending, Status.waiting) for p in self._steps.values()):
                 return
             self._pass_on_progress()
@@ -340,7 +343,12 @@ class Runner:
             if self._stopping.is_set():
                 raise Cancelled("the run is ending")
             if self._backend is None:
-                self._backend = self._make_backend()
+                try:
+                    self._backend = self._make_backend()
+                except BaseException as error:
+                    self._no_backend = error
+                    self._stopping.set()
+                    raise Cancelled("there is nothing to run on") from error
             if self._stopping.is_set():  # Ctrl-C came while Ray started
                 self._backend.close()
                 raise Cancelled("the run is ending")
