@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 
 import torch
 from torch import Tensor
+
+from marin.execution import derive_seed
 
 
 def is_stack(name: str) -> bool:
@@ -30,13 +31,12 @@ def initialise(tensor: Tensor, name: str, width: int, seed: int, first: int = 0)
             tensor[0] = 1.0
         elif is_stack(name):
             for i, matrix in enumerate(tensor.unbind(0)):
-                _truncated_normal(matrix, width, f"{seed}/{name}/{first + i}")
+                _truncated_normal(matrix, width, derive_seed(seed, f"{name}/{first + i}"))
         else:
-            _truncated_normal(tensor, width, f"{seed}/{name}")
+            _truncated_normal(tensor, width, derive_seed(seed, name))
 
 
-def _truncated_normal(tensor: Tensor, width: int, key: str) -> None:
-    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
+def _truncated_normal(tensor: Tensor, width: int, seed: int) -> None:
     generator = torch.Generator(device=tensor.device).manual_seed(seed)
     sigma = 0.5 / math.sqrt(width)
     # Drawn in fp32 for every dtype, so that a float64 model starts where the fp32 one does.
