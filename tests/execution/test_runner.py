@@ -265,13 +265,20 @@ def test_an_inline_step_never_starts_the_back_end(store: Store) -> None:
     assert run(inline(), store, refuse).succeeded
 
 
-def test_a_back_end_that_does_not_start_fails_the_step_with_its_reason(store: Store, probe: Probe) -> None:
+def test_a_back_end_that_does_not_start_ends_the_run_with_its_reason_and_frees_the_claims(
+    store: Store, probe: Probe
+) -> None:
     def refuse() -> Backend:
         raise StepError("no Ray cluster answers at 'ray://nowhere'")
 
-    failure = failure_of(run(leaf("a", probe), store, refuse))
-    assert failure.expected
-    assert "no Ray cluster answers" in failure.message
+    with pytest.raises(StepError, match="no Ray cluster answers"):
+        run(diamond(probe), store, refuse)
+    claims = [info.key for info in store.list("_claims")]
+    assert [
+        key for key in claims if key.endswith(".json") and f"{key.removesuffix('.json')}.released" not in claims
+    ] == []
+    assert store.list("_failed") == []
+    assert run(diamond(probe), store).succeeded
 
 
 def test_a_map_returns_results_in_order_and_its_shards_files_are_outputs(tmp_path: Path, probe: Probe) -> None:
