@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import enum
 import re
 from pathlib import Path
@@ -65,16 +66,20 @@ def set_path(tree: Any, path: str, value: Any) -> None:
         tree[last] = value
 
 
-def merge(tree: Any, other: Any, path: str = "") -> Any:
-    """`tree` with the values of `other` in place of its own; unknown keys exit with one line."""
-    if not (isinstance(tree, dict) and isinstance(other, dict)):
+def merge(config: Any, tree: Any, other: Any, path: str = "") -> Any:
+    """`tree`, the plain values of `config`, with the values of `other` in place of its own.
+
+    Only dataclasses are merged field by field; lists and tables are replaced whole. An unknown field exits with one
+    line.
+    """
+    if not (dataclasses.is_dataclass(config) and isinstance(other, dict)):
         return other
     merged = dict(tree)
     for key, value in other.items():
         where = f"{path}.{key}" if path else str(key)
         if key not in merged:
             fail(f"the config has no {where}{nearest(str(key), map(str, merged))}", USAGE_ERROR)
-        merged[key] = merge(merged[key], value, where)
+        merged[key] = merge(getattr(config, key), merged[key], value, where)
     return merged
 
 
@@ -126,7 +131,7 @@ def effective(config: C, config_file: str | None, rest: list[str], flags: list[s
 
     tree = copy.deepcopy(encode_config(config))
     if config_file is not None:
-        tree = merge(tree, read_config(config_file))
+        tree = merge(config, tree, read_config(config_file))
     for path, text in split_overrides(rest, tree, flags):
         try:
             set_path(tree, path, yaml.safe_load(text))

@@ -15,7 +15,7 @@ from marin.evaluation.config import EvaluationConfig
 from marin.execution import Fleet
 from marin.model.accounting import rung_steps
 from marin.model.config import ModelConfig
-from marin.optim.config import OptimizerConfig, recipe_rates
+from marin.optim.config import OptimizerConfig
 from marin.parallel.config import ParallelPlan
 from marin.recipes.mixing import two_phases
 from marin.recipes.models import LADDER_BATCH
@@ -35,7 +35,6 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
     batch = LADDER_BATCH[rung]
     steps = rung_steps(model, batch)
     tokens = steps * batch * model.sequence_length
-    rates = recipe_rates(tokens=tokens, batch_tokens=batch * model.sequence_length, width=model.width)
     return Scale(
         crawls=(external_crawl("web", (WARCS,), version=DUMP),),
         extract=ExtractConfig(extractor="resiliparse"),
@@ -52,8 +51,8 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
         training=TrainingConfig(
             steps=steps,
             batch_sequences=batch,
-            optimizer=OptimizerConfig(
-                learning_rate=rates.adam, beta1=rates.beta1, beta2=rates.beta2, eps=rates.eps, weight_decay=0.1
+            optimizer=OptimizerConfig.recipe(
+                tokens=tokens, batch_tokens=batch * model.sequence_length, width=model.width
             ),
             seed=small_seed("training"),
             validation=ValidationGrid(percents=tuple(float(percent) for percent in range(5, 100, 5)), sequences=1_024),

@@ -207,7 +207,7 @@ class TrainingLoop:
             self.ranks.sum(sums)
             norm = self.trainee.gradient_norm()
             finite = not self.ranks.largest(not (math.isfinite(norm) and bool(torch.isfinite(sums).all())))
-            rates = self.trainee.set_rates(self.training.schedule.share(self.step))
+            rates = self.trainee.set_rates(self.training.schedule.share(self.step), 1 - self.step / self.training.steps)
             if finite:
                 self.trainee.update(norm, self.training.gradient_clip)
             self.trainee.drop_gradients()

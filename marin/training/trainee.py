@@ -46,9 +46,12 @@ class Trainee:
         """Leaves no gradient."""
         self.optimizer.zero_grad(set_to_none=True)
 
-    def set_rates(self, share: float) -> dict[str, float]:
-        """Sets every group's rate to a share of its peak; returns the rates by the group's name, or its number."""
-        apply_schedule(self.optimizer, share)
+    def set_rates(self, share: float, remaining: float) -> dict[str, float]:
+        """Sets every group's rate to a share of its peak, and annealed decays to the share of the run that remains.
+
+        Returns the rates by the group's name, or its number.
+        """
+        apply_schedule(self.optimizer, share, remaining)
         groups = enumerate(self.optimizer.param_groups)
         return {str(group.get("name", index)): float(group["lr"]) for index, group in groups}
 

@@ -41,8 +41,9 @@ def test_killed_while_duplicates_are_removed_the_next_run_completes_and_redoes_n
     assert result.returncode == 0, result.stderr
     after = records(prefix)
     assert {name: after[name] for name in before} == before
-    assert record(prefix, "documents/duplicates")["output_digest"] == (
-        record(smoke_prefix, "documents/duplicates")["output_digest"]
+    assert (
+        record(prefix, "documents/duplicates")["output_digest"]
+        == (record(smoke_prefix, "documents/duplicates")["output_digest"])
     )
 
 

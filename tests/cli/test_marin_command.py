@@ -1,0 +1,88 @@
+"""The `marin` command on a small prefix."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from marin.cli.main import main
+from marin.execution import Artifact, Flow, current_run, materialise, step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text(Artifact):
+    """Some text."""
+
+    length: int
+
+
+@step("test/text", version="1")
+def write_text(text: str) -> Text:
+    """Write the text to a file."""
+    run = current_run()
+    run.write_bytes("text.txt", text.encode())
+    run.account(Flow("words", 3, 2, {"empty": 1}))
+    return Text(length=len(text))
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> str:
+    place = str(tmp_path / "p")
+    materialise(write_text("hello there").label("greeting"), place)
+    return place
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    return int(stop.value.code or 0)
+
+
+def test_status_show_ls_and_cat_read_what_a_run_left(prefix: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run("status", "--prefix", prefix) == 0
+    assert b"done     test/text-" in capsysbinary.readouterr().out
+    for name in ("test/text", "test.text", "greeting"):
+        assert run("show", name, "--prefix", prefix) == 0
+        shown = capsysbinary.readouterr().out
+        assert b"read 3, kept 2, dropped: empty 1" in shown and b'"text": "hello there"' in shown
+    assert run("ls", "greeting", "--prefix", prefix) == 0
+    assert b"text.txt" in capsysbinary.readouterr().out
+    assert run("cat", "greeting", "text.txt", "--prefix", prefix) == 0
+    assert capsysbinary.readouterr().out == b"hello there"
+
+
+def test_what_is_not_there_is_one_line_and_exit_code_one(prefix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (("show", "nothing"), ("cat", "greeting", "other.txt"), ("cat", "no/such/key")):
+        assert run(*arguments, "--prefix", prefix) == 1
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert line.startswith("error: ")
+
+
+def test_a_wrong_command_line_is_one_line_and_exit_code_two(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (("stats",), ("show",), ("model", "--scale", "giant"), ("status", "--prefx", "x")):
+        assert run(*arguments) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert line.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("scale", "total", "active", "flops", "steps"),
+    [
+        ("hero", 535_477_106_688, 22_762_487_808, 150_362_652_672, 390_251),
+        ("d768", 1_591_848_448, 60_555_264, None, 11_420),
+        ("d1024", 3_980_116_480, 162_004_992, None, 15_276),
+        ("d1536", 11_534_398_464, 481_296_384, None, 15_128),
+        ("d2048", 27_742_902_528, 1_170_735_104, None, 20_072),
+    ],
+)
+def test_model_prints_the_published_numbers(
+    scale: str, total: int, active: int, flops: int | None, steps: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("model", "--scale", scale) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["total_parameters"], printed["active_parameters"], printed["steps"]) == (total, active, steps)
+    if flops is not None:
+        assert printed["flops_per_token"] == flops

@@ -1,0 +1,78 @@
+"""The effective configuration: scale, file, flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from marin.cli.overrides import decode_config, effective, encode_config, to_yaml
+from marin.recipes import Scale, scale_named, scale_names
+
+FLAGS = ["--scale", "--config", "--prefix"]
+
+
+@pytest.mark.parametrize("name", scale_names())
+def test_a_scale_survives_its_yaml_file(name: str, tmp_path: Path) -> None:
+    scale = scale_named(name)
+    assert decode_config(Scale, encode_config(scale)) == scale
+    file = tmp_path / "scale.yaml"
+    file.write_text(to_yaml(scale))
+    assert effective(scale_named("smoke"), str(file), [], FLAGS) == scale
+
+
+def test_flags_come_over_the_file_and_the_file_over_the_scale(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("training:\n  steps: 7\n  seed: 3\n")
+    scale = effective(scale_named("smoke"), str(file), ["--training.steps", "9", "--fleet.spot=true"], FLAGS)
+    assert (scale.training.steps, scale.training.seed, scale.fleet.spot) == (9, 3, True)
+    assert scale.model == scale_named("smoke").model
+
+
+def test_a_table_in_a_file_replaces_the_scales_table_whole(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("tokenizer:\n  source_weights: {stdlib: 1.0, packages: 3}\n")
+    scale = effective(scale_named("smoke"), str(file), [], FLAGS)
+    assert scale.tokenizer.source_weights == {"stdlib": 1.0, "packages": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        (["--trainin.steps", "5"], "did you mean --training.steps"),
+        (["--training.steps"], "needs a value"),
+        (["training.steps", "5"], "unexpected argument 'training.steps'"),
+        (["--training.steps", "0"], "steps is 0; give at least 1"),
+        (["--training.steps", "[1"], "is not a YAML value"),
+        (["--extract.extractor", "boilerpipe"], "extractor"),
+    ],
+)
+def test_a_wrong_flag_is_one_line_that_names_it(
+    rest: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        effective(scale_named("smoke"), None, rest, FLAGS)
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("trainig: {steps: 5}", "the config has no trainig; did you mean training"),
+        ("training: {step: 5}", "the config has no training.step; did you mean steps"),
+        ("- a list", "holds no mapping"),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_a_wrong_file_is_one_line_that_names_the_field(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(text)
+    with pytest.raises(SystemExit) as stop:
+        effective(scale_named("smoke"), str(file), [], FLAGS)
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line
