@@ -47,13 +47,14 @@ class Settings:
 
 def load(text: str) -> Settings:
     """As `--config FILE` does it: the file's values over the defaults."""
-    return decode_config(Settings, merge(encode_config(Settings()), yaml.safe_load(text)))
+    return decode_config(Settings, merge(Settings(), encode_config(Settings()), yaml.safe_load(text)))
 
 
 GOOD: dict[str, tuple[str, dict[str, Any]]] = {
     "enum": ("{norm: NFC, mode: fast, flag: true}", {"norm": Norm.NFC, "mode": "fast", "flag": True}),
     "floats": ('{name: "1e3", limit: 2.5}', {"name": "1e3", "limit": 2.5}),
     "lists": ("{sizes: [1, 2, 3], stops: [], span: [3, 4]}", {"sizes": [1, 2, 3], "stops": [], "span": (3, 4)}),
+    "maps": ('{weights: {en: 0.5, "no": 0.25, "1": 0.25}}', {"weights": {"en": 0.5, "no": 0.25, "1": 0.25}}),
     "minimal": ("{name: a}", {"name": "a"}),
     "nulls": ("{model: null, stops: null, limit: null}", {"model": None, "stops": None, "limit": None}),
     "numbers": ('{name: "123", limit: 2}', {"name": "123", "limit": 2}),
