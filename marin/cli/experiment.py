@@ -139,11 +139,13 @@ def experiment_main(build: Callable[[Scale], Artifact], default: str, argv: list
 
 def show_plan(plan: Plan, store: Store) -> None:
     """Print each step: name, identity, path, and whether and why it will run."""
-    from marin.execution.explain import explain
+    from marin.execution.explain import explain, note_changed_code
 
     explain(plan, store)
+    note_changed_code(plan, store)
     for step in plan.steps:
-        reason = f": {step.reason}" if step.reason else ""
+        reason = f" ({step.reason})" if step.reason and step.action is Action.cached else ""
+        reason = reason or (f": {step.reason}" if step.reason else "")
         print(f"{step.display:<44} {step.identity[:16]}  {store.url_of(step.folder)}  {step.action.value}{reason}")
     counts = {action: sum(step.action is action for step in plan.steps) for action in Action}
     print(", ".join(f"{count} {action.value}" for action, count in counts.items() if count) or "no steps")

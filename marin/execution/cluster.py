@@ -121,11 +121,13 @@ class RayBackend:
             start_ray(address, cpus)
 
     def run(self, task: StepTask, report: Report) -> Outcome:
-        cpus = 0.0 if task.spec.fans_out else task.cpus
-        lacking = missing_resources(demand_of(cpus, task.memory_gb))
+        fans_out = task.spec.fans_out
+        gpus = 0.0 if fans_out else task.spec.fleet.gpus_per_worker
+        demand = demand_of(0.0 if fans_out else task.cpus, task.memory_gb, gpus)
+        lacking = missing_resources(demand)
         if lacking:
             return Outcome(None, (), (), failure_of(StepError(f"{task.spec.display} {lacking}")), "")
-        stream = _step.options(**options_of(cpus, task.memory_gb, task.spec.display)).remote(task)
+        stream = _step.options(**options_of(demand, task.spec.display)).remote(task)
         with self._lock:
             self._running[id(stream)] = stream
         try:
@@ -183,15 +185,20 @@ def start_ray(address: str | None, cpus: float) -> None:
                 raise StepError(f"Ray does not start on this machine: {error}") from error
 
 
-def demand_of(cpus: float, memory_gb: float | None) -> dict[str, float]:
+def demand_of(cpus: float, memory_gb: float | None, gpus: float = 0.0) -> dict[str, float]:
     """What a task takes of a node, in Ray's terms."""
-    return {"CPU": cpus} if memory_gb is None else {"CPU": cpus, "memory": float(int(memory_gb * GB))}
+    demand = {"CPU": cpus}
+    if gpus:
+        demand["GPU"] = gpus
+    if memory_gb is not None:
+        demand["memory"] = float(int(memory_gb * GB))
+    return demand
 
 
-def options_of(cpus: float, memory_gb: float | None, name: str) -> dict[str, Any]:
-    """The options of a Ray task."""
-    memory = {} if memory_gb is None else {"memory": int(memory_gb * GB)}
-    return {"num_cpus": cpus, "name": name, **memory}
+def options_of(demand: dict[str, float], name: str) -> dict[str, Any]:
+    """The options of a Ray task that takes so much."""
+    memory = {"memory": int(demand["memory"])} if "memory" in demand else {}
+    return {"num_cpus": demand["CPU"], "num_gpus": demand.get("GPU", 0), "name": name, **memory}
 
 
 def amount_text(name: str, amount: float) -> str:
@@ -248,7 +255,7 @@ class RayFanout:
                     ray.cancel(reference, force=True)
 
     def _start(self, spec: RunSpec, task: ShardTask) -> Any:
-        options = options_of(1, task.memory_gb, f"{spec.display} shard {task.index}")
+        options = options_of(demand_of(1, task.memory_gb), f"{spec.display} shard {task.index}")
         return _shard.options(**options).remote(spec, task)
 
     def _result(self, reference: Any, what: str) -> ShardOutcome | Failure:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from marin.execution import layout
-from marin.execution.plan import Action, Plan, PlannedStep
+from marin.execution.code_digest import code_digest
+from marin.execution.plan import Action, Plan, PlannedStep, record_of
 from marin.execution.records import Record, load_record
 from marin.storage import Store
 
@@ -64,6 +65,15 @@ def nearest_record(step: PlannedStep, plan: Plan, store: Store) -> tuple[Record,
         if best is None or rank < best[0]:
             best = (rank, record, found)
     return (best[1], best[2]) if best is not None else None
+
+
+def note_changed_code(plan: Plan, store: Store) -> None:
+    """Say of cached steps whose code is no longer the one that made their record. Reads every record."""
+    for step in plan.steps:
+        if step.action is Action.cached:
+            now, then = code_digest(step.call.step.function), record_of(step, store).code_digest
+            if now != then and now.partition(":")[0] == then.partition(":")[0]:
+                step.reason = "code changed; bump its version if results differ"
 
 
 def explain(plan: Plan, store: Store) -> None:

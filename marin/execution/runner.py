@@ -147,8 +147,8 @@ class Runner:
         self.log = RunLog(store, self.run_name)
         self._make_backend = make_backend
         self._backend: Backend | None = None
-        self._backend_lock = threading.Lock()
-        self._no_backend: BaseException | None = None
+        self._backend_wanted = threading.Event()
+        self._backend_ready = threading.Event()
         self._inline = InlineBackend()
         self._held: dict[int, Claim] = {}
         self._stopping = threading.Event()
@@ -194,8 +194,8 @@ class Runner:
                     progress.status = Status.running if progress.status is Status.pending else progress.status
                     progress.poll_at = float("inf")  # before the thread starts, which may set it anew
                     running[pool.submit(self._advance, progress)] = progress
-            if self._no_backend is not None:
-                raise self._no_backend  # the machines' fault, not a step's: the whole run ends
+            if self._backend_wanted.is_set() and self._backend is None:
+                self._start_backend()
             if not running and not any(p.status in (Status.pending, Status.waiting) for p in self._steps.values()):
                 return
             self._pass_on_progress()
@@ -203,6 +203,18 @@ class Runner:
                 del running[future]
                 future.result()
             time.sleep(0.02 if running else TICK_SECONDS)
+
+    def _start_backend(self) -> None:
+        """Start the back end, from the main thread: what it starts may be made to end with the thread that did.
+
+        When it cannot start, that is no step's fault, and the whole run ends.
+        """
+        try:
+            self._backend = self._make_backend()
+        except BaseException:
+            self._stopping.set()
+            raise
+        self._backend_ready.set()
 
     def _is_ready(self, progress: Progress) -> bool:
         if time.monotonic() < progress.poll_at:
@@ -339,20 +351,13 @@ class Runner:
     def _backend_for(self, step: PlannedStep) -> Backend:
         if step.call.step.inline:
             return self._inline
-        with self._backend_lock:
+        self._backend_wanted.set()
+        while not self._backend_ready.wait(TICK_SECONDS):
             if self._stopping.is_set():
                 raise Cancelled("the run is ending")
-            if self._backend is None:
-                try:
-                    self._backend = self._make_backend()
-                except BaseException as error:
-                    self._no_backend = error
-                    self._stopping.set()
-                    raise Cancelled("there is nothing to run on") from error
-            if self._stopping.is_set():  # Ctrl-C came while Ray started
-                self._backend.close()
-                raise Cancelled("the run is ending")
-            return self._backend
+        if self._stopping.is_set() or self._backend is None:
+            raise Cancelled("the run is ending")
+        return self._backend
 
     def _task(self, step: PlannedStep, claim: Claim, attempt: int) -> StepTask:
         described = step.call.step
