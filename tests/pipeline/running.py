@@ -30,6 +30,22 @@ def run(prefix: Path, *flags: str, code: Path = ROOT) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, env=environment(code))
 
 
+def run_and_list_modules(*flags: str) -> tuple[str, set[str]]:
+    """The output of the experiment, run by name in an interpreter of its own, and the modules that it had loaded."""
+    program = (
+        "import runpy, sys\n"
+        f"sys.argv = ['exp', *{list(flags)!r}]\n"
+        f"runpy.run_path({str(EXPERIMENT)!r}, run_name='__main__')\n"
+        "print('modules', *sorted(sys.modules))\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment()
+    )
+    assert result.returncode == 0, result.stderr
+    output, _, modules = result.stdout.rpartition("modules ")
+    return output, set(modules.split())
+
+
 def start(prefix: Path, *flags: str) -> subprocess.Popen[str]:
     """The experiment at the smoke scale, still running; output goes to a file beside the prefix."""
     command = [sys.executable, str(EXPERIMENT), "--scale", "smoke", "--prefix", str(prefix), *flags]

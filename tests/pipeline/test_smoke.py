@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.pipeline.running import EXPERIMENT, ROOT, environment, listing, record, records, run
+from tests.pipeline.running import ROOT, listing, record, records, run, run_and_list_modules
 
 STEPS = 20
-HEAVY = ("ray", "torch", "lm_eval", "datatrove", "transformers", "gcsfs", "s3fs")
+HEAVY = {"ray", "torch", "lm_eval", "datatrove", "transformers", "gcsfs", "s3fs"}
 
 
 def planned(output: str) -> dict[str, str]:
@@ -47,19 +45,10 @@ def test_the_trained_model_is_better_than_unigrams_and_every_step_of_it_is_logge
 @pytest.mark.ray
 def test_a_second_run_prints_the_result_imports_nothing_heavy_and_writes_nothing(smoke_prefix: Path) -> None:
     before = listing(smoke_prefix)
-    program = (
-        "import runpy, sys\n"
-        f"sys.argv = ['exp', '--scale', 'smoke', '--prefix', {str(smoke_prefix)!r}]\n"
-        f"runpy.run_path({str(EXPERIMENT)!r}, run_name='__main__')\n"
-        f"print('heavy', sorted(set(sys.modules) & set({HEAVY!r})))\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment()
-    )
-    assert result.returncode == 0, result.stderr
-    assert f"nothing to do: {STEPS} of {STEPS} steps are cached" in result.stdout
-    assert "heldout_choice" in result.stdout and "unigrams" in result.stdout
-    assert "heavy []" in result.stdout
+    output, modules = run_and_list_modules("--scale", "smoke", "--prefix", str(smoke_prefix))
+    assert f"nothing to do: {STEPS} of {STEPS} steps are cached" in output
+    assert "heldout_choice" in output and "unigrams" in output
+    assert not modules & HEAVY
     assert listing(smoke_prefix) == before
 
 
@@ -101,16 +90,7 @@ def test_the_effective_config_that_a_run_kept_plans_the_same_graph(smoke_prefix:
 
 
 def test_the_hero_is_planned_offline_without_importing_anything_heavy(tmp_path: Path) -> None:
-    program = (
-        "import runpy, sys\n"
-        f"sys.argv = ['exp', '--scale', 'hero', '--dry-run', '--prefix', {str(tmp_path / 'none')!r}]\n"
-        f"runpy.run_path({str(EXPERIMENT)!r}, run_name='__main__')\n"
-        f"print('heavy', sorted(set(sys.modules) & set({HEAVY!r})))\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment()
-    )
-    assert result.returncode == 0, result.stderr
-    assert "model/pretrain" in result.stdout
-    assert "heavy []" in result.stdout
+    output, modules = run_and_list_modules("--scale", "hero", "--dry-run", "--prefix", str(tmp_path / "none"))
+    assert "model/pretrain" in output
+    assert not modules & HEAVY
     assert not (tmp_path / "none").exists()
