@@ -24,7 +24,10 @@ def new_run() -> str:
 
 
 class RunLog:
-    """Events are numbered segments of JSON lines, each created once; a crash loses the last seconds at most."""
+    """Events are numbered segments of JSON lines, each created once; a crash loses the last seconds at most.
+
+    Records are the truth, so an event, a log or a traceback that cannot be written is a warning, never a step's end.
+    """
 
     def __init__(self, store: Store, run: str) -> None:
         self.store = store
@@ -38,9 +41,9 @@ class RunLog:
         """Keep a file beside the run's plan."""
         self.store.create(f"{self.folder}/{name}", data)
 
-    def attach_at(self, key: str, body: dict[str, Any]) -> None:
-        """Keep a JSON object under a key of the store."""
-        self.store.create(key, json.dumps(body, indent=1, ensure_ascii=False).encode())
+    def failure(self, key: str, body: dict[str, Any]) -> None:
+        """Keep a failure under its key of the store."""
+        self._try_to_keep(key, json.dumps(body, indent=1, ensure_ascii=False).encode())
 
     def plan(self, plan: Plan) -> None:
         """Keep the plan."""
@@ -70,7 +73,7 @@ class RunLog:
     def log(self, step_flat: str, attempt: int, text: str) -> None:
         """Keep the log of one attempt."""
         if text:
-            self.attach(f"logs/{step_flat}-a{attempt}.log", text.encode())
+            self._try_to_keep(f"{self.folder}/logs/{step_flat}-a{attempt}.log", text.encode())
 
     def flush(self) -> None:
         """Write what is pending."""
@@ -81,10 +84,17 @@ class RunLog:
         self._flushed = time.monotonic()
         if self._pending:
             self._segment += 1
-            self.store.create(
-                f"{self.folder}/events-{self._segment:06d}.jsonl", ("\n".join(self._pending) + "\n").encode()
-            )
-            self._pending = []
+            lines = "\n".join(self._pending) + "\n"
+            if self._try_to_keep(f"{self.folder}/events-{self._segment:06d}.jsonl", lines.encode()):
+                self._pending = []
+
+    def _try_to_keep(self, key: str, data: bytes) -> bool:
+        try:
+            self.store.create(key, data)
+        except Exception as error:  # clients have errors of their own
+            logger.warning("%s could not be written: %s", self.store.url_of(key), error)
+            return False
+        return True
 
 
 class Heartbeat:

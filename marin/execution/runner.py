@@ -27,7 +27,7 @@ from marin.execution.claims import Claim, Claims, Holder, check_lease
 from marin.execution.code_digest import code_digest
 from marin.execution.codec import qualified_name
 from marin.execution.context import Report, RunSpec
-from marin.execution.failures import RETRY_BUDGET, Cancelled, FailureClass, LeaseLost, StepError
+from marin.execution.failures import RETRY_BUDGET, Cancelled, FailureClass, StepError
 from marin.execution.fleet import Fleet
 from marin.execution.inline import Backend, InlineBackend
 from marin.execution.plan import Action, Plan, PlannedStep, changed_upstream, record_of
@@ -54,6 +54,10 @@ class Status(enum.Enum):
     failed = "failed"
     blocked = "blocked"
     cancelled = "cancelled"
+
+
+BROKEN = (Status.failed, Status.blocked, Status.cancelled)
+"""How a step can end without a record."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +122,9 @@ class RunResult:
 
     @property
     def failures(self) -> list[Progress]:
-        """Steps that failed."""
-        return [progress for progress in self.steps if progress.status is Status.failed]
+        """Steps that failed, or were cancelled although the run was not interrupted."""
+        ends = (Status.failed,) if self.interrupted else (Status.failed, Status.cancelled)
+        return [progress for progress in self.steps if progress.status in ends]
 
     @property
     def succeeded(self) -> bool:
@@ -172,13 +177,13 @@ class Runner:
             self._loop(pool)
         except KeyboardInterrupt:
             result.interrupted = True
-            self._stop(pool)
+            self._stop()
         finally:
             pool.shutdown(wait=not result.interrupted, cancel_futures=True)
             if self._backend is not None:
                 self._backend.close()
-            for claim in list(self._held.values()):
-                self.claims.release(claim)
+            for key, claim in list(self._held.items()):
+                self._release(key, claim)
             self.log.event("run.finished", interrupted=result.interrupted, succeeded=result.succeeded)
             self.log.flush()
             heartbeat.stop()
@@ -188,11 +193,11 @@ class Runner:
         running: dict[Future[None], Progress] = {}
         while True:
             self._settle_dependents()
+            at_work = set(map(id, running.values()))
             open_steps = [p for p in self._steps.values() if p.status in (Status.pending, Status.waiting)]
-            for progress in open_steps:
+            for progress in [p for p in open_steps if id(p) not in at_work]:
                 if len(running) < self.options.max_concurrent and self._is_ready(progress):
                     progress.status = Status.running if progress.status is Status.pending else progress.status
-                    progress.poll_at = float("inf")  # before the thread starts, which may set it anew
                     running[pool.submit(self._advance, progress)] = progress
             if self._backend_wanted.is_set() and self._backend is None:
                 self._start_backend()
@@ -226,14 +231,14 @@ class Runner:
         return progress.status if progress is not None else Status.cached
 
     def _settle_dependents(self) -> None:
-        """Block what depends on a failed step."""
+        """Block what depends on a step that will have no record."""
         changed = True
         while changed:
             changed = False
             for progress in self._steps.values():
                 if progress.status is not Status.pending:
                     continue
-                broken = [u for u in progress.step.upstream if self._status(u) in (Status.failed, Status.blocked)]
+                broken = [u for u in progress.step.upstream if self._status(u) in BROKEN]
                 stopped = self.options.fail_fast and any(p.status is Status.failed for p in self._steps.values())
                 if broken or stopped:
                     progress.status = Status.blocked
@@ -245,9 +250,12 @@ class Runner:
         while not self._messages.empty():
             progress, message = self._messages.get()
             progress.latest = message
-            self.observer.advanced(progress)
+            try:
+                self.observer.advanced(progress)
+            except Exception as error:
+                logger.warning("the progress of %s could not be shown: %s", progress.step.display, error)
 
-    def _stop(self, pool: ThreadPoolExecutor) -> None:
+    def _stop(self) -> None:
         self._stopping.set()
         self._inline.cancel()
         if self._backend is not None:
@@ -269,7 +277,10 @@ class Runner:
             seconds=round(progress.seconds, 3),
             text=text,
         )
-        self.observer.changed(progress, text)
+        try:
+            self.observer.changed(progress, text)
+        except Exception as error:  # such as a terminal that was closed: no step fails for that
+            logger.warning("the state of %s could not be shown: %s", step.display, error)
 
     # --- one step, in a thread ---
 
@@ -291,10 +302,18 @@ class Runner:
                 if not self._needs_no_run(progress):
                     self._run_claimed(progress, held)
             finally:
-                self.claims.release(held)
-                self._held.pop(id(step), None)
+                self._release(id(step), held)
         except BaseException as error:
             self._fail(progress, failure_of(error), attempt=0)
+
+    def _release(self, key: int, claim: Claim) -> None:
+        """Let go of a claim. One that cannot be released now stays held, and is released when the run ends."""
+        try:
+            self.claims.release(claim)
+        except Exception as error:  # clients have errors of their own
+            logger.warning("the claim on %s could not be released: %s", claim.name, error)
+        else:
+            self._held.pop(key, None)
 
     def _needs_no_run(self, progress: Progress) -> bool:
         """Whether the record is there already, made by another run, or still holds after an upstream was redone."""
@@ -458,10 +477,7 @@ class Runner:
         if not cancelled:
             body = {**dataclasses.asdict(failure), "kind": failure.kind.value, "step": step.name, "time": time.time()}
             key = layout.failure_key(step.name, step.identity, self.run_name, attempt)
-            try:
-                self.log.attach_at(key, body)
-            except (OSError, StepError, LeaseLost) as error:
-                logger.warning("the failure of %s could not be kept: %s", step.display, error)
+            self.log.failure(key, body)
         self._tell(progress, f"{failure.error}: {failure.message}")
 
 

@@ -32,6 +32,7 @@ from marin.execution.console import PlainConsole
 from marin.execution.context import Report
 from marin.execution.inline import Backend, InlineBackend
 from marin.execution.records import Record
+from marin.execution.runner import Progress
 from marin.execution.worker import Failure, Outcome, StepTask
 from marin.storage import Store, open_store
 from tests.execution.graphs import (
@@ -358,6 +359,53 @@ def test_a_missing_empty_file_is_missed(local_store: Store, probe: Probe) -> Non
     damaged(local_store, "test/leaf")[0].unlink()
     failure = failure_of(run(upper(leaf("", probe), probe), local_store))
     assert "is missing" in failure.message
+
+
+def test_a_step_that_is_cancelled_on_its_own_ends_the_run_as_a_failure(store: Store, probe: Probe) -> None:
+    @step("runner/cancelled", version="1", inline=True)
+    def cancelled() -> Text:
+        raise KeyboardInterrupt  # as in a worker process that is told to end
+
+    result = run(upper(cancelled(), probe), store)
+    assert statuses(result) == {"runner/cancelled": "cancelled", "test/upper": "blocked"}
+    assert not result.succeeded
+    assert failure_of(result).error == "KeyboardInterrupt"
+
+
+class Refusing:
+    """A store that creates nothing whose key holds one of the words."""
+
+    def __init__(self, store: Store, *words: str) -> None:
+        self._create = store.create
+        self._words = words
+        store.create = self.create  # type: ignore[method-assign]
+
+    def create(self, key: str, data: bytes) -> None:
+        if any(word in key for word in self._words):
+            raise ConnectionError(f"{key}: 503 slow down")
+        self._create(key, data)
+
+
+def test_events_logs_and_releases_that_cannot_be_written_fail_no_step(
+    store: Store, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("marin.execution.runlog.FLUSH_SECONDS", 0.0)
+    Refusing(store, "/events-", "/logs/", ".released")
+    result = run(upper(leaf("a", probe), probe), store)
+    assert result.succeeded
+    assert not store.list("_failed")
+
+
+def test_a_terminal_that_is_gone_fails_no_step(store: Store, probe: Probe) -> None:
+    class Gone:
+        def changed(self, progress: Progress, text: str = "") -> None:
+            raise BrokenPipeError
+
+        def advanced(self, progress: Progress) -> None:
+            raise BrokenPipeError
+
+    plan = make_plan([squares("x", MapConfig(shards=2), probe)], store)
+    assert Runner(store, plan, RunOptions(), InlineBackend, Gone()).run().succeeded
 
 
 def test_two_output_files_of_one_name_are_refused(tmp_path: Path) -> None:
