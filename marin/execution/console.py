@@ -1,8 +1,12 @@
-"""What a run shows while it runs: live bars on a terminal, plain lines elsewhere."""
+"""What a run shows while it runs: live bars on a terminal, plain lines elsewhere.
+
+Steps change in threads of their own, so a console is called from several at a time.
+"""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import Any, TextIO
 
@@ -54,10 +58,12 @@ class PlainConsole:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
         self._start = time.monotonic()
+        self._lock = threading.Lock()
         self._shown: dict[int, float] = {}
 
     def _line(self, mark: str, text: str) -> None:
-        print(f"{time.monotonic() - self._start:7.1f}s {mark} {text}", file=self._stream, flush=True)
+        with self._lock:
+            print(f"{time.monotonic() - self._start:7.1f}s {mark} {text}", file=self._stream, flush=True)
 
     def changed(self, progress: Progress, text: str = "") -> None:
         """Say what became of a step."""
@@ -100,9 +106,14 @@ class LiveConsole:
         )
         self._bars.start()
         self._tasks: dict[int, Any] = {}
+        self._lock = threading.Lock()
 
     def changed(self, progress: Progress, text: str = "") -> None:
         """Open or close a step's bar."""
+        with self._lock:
+            self._change(progress, text)
+
+    def _change(self, progress: Progress, text: str) -> None:
         from rich.markup import escape
 
         step = progress.step
@@ -125,6 +136,10 @@ class LiveConsole:
 
     def advanced(self, progress: Progress) -> None:
         """Move a step's bar."""
+        with self._lock:
+            self._move(progress)
+
+    def _move(self, progress: Progress) -> None:
         task = self._tasks.get(id(progress.step))
         if task is None:
             return
