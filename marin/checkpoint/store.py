@@ -166,17 +166,24 @@ class CheckpointStore:
         now = self.survey()
         for found in now.complete:
             if found.own and found.step == mark.step:
-                self._roll(now)
+                self._roll(now, mark.step)
                 return found
         reasons = [item.reason for item in now.skipped if item.own and folder.endswith(item.folder)]
         raise CheckpointError(
             f"the checkpoint of step {mark.step} is not complete after its save: {'; '.join(reasons) or 'not listed'}"
         )
 
-    def _roll(self, now: Survey) -> None:
-        """Removes the own epoch's checkpoints beyond the newest `keep_last`, and wrecks older than the newest."""
-        for found in [found for found in now.complete if found.own][self.keep_last :]:
-            self._remove(list(found.keys.values()))
+    def _roll(self, now: Survey, step: int) -> None:
+        """Leaves of the own epoch the newest `keep_last` checkpoints up to `step` alone.
+
+        One of a later step was passed over when the run went on from before it, as damaged: it must not push out a
+        good one.
+        """
+        own = [found for found in now.complete if found.own]
+        kept = [found for found in own if found.step <= step][: self.keep_last]
+        for found in own:
+            if found not in kept:
+                self._remove(list(found.keys.values()))
         for item in now.skipped:
             if item.own:
                 self._remove(list(item.keys))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from marin.checkpoint.completeness import FoundCheckpoint
 from marin.checkpoint.errors import CheckpointError, IdentityMismatch, KeyMismatch
 from marin.checkpoint.layout import folder_of, step_of
 from marin.checkpoint.progress import MetricsSegment, Progress, check_identity
@@ -47,6 +48,15 @@ def trained(steps: int = 3) -> tuple[nn.Module, torch.optim.Optimizer]:
         optimizer.step()
         optimizer.zero_grad()
     return model, optimizer
+
+
+def damage(run: Run, found: FoundCheckpoint) -> str:
+    """Turn one bit of a tensor file without a change of its size; returns its name."""
+    shard = next(name for name in found.keys if name.endswith(".distcp"))
+    data = bytearray(run.state.store.read(found.keys[shard]))
+    data[len(data) // 2] ^= 1
+    run.state.store.put(found.keys[shard], bytes(data))
+    return shard
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -89,15 +99,26 @@ def test_a_file_damaged_without_a_change_of_size_is_noticed_by_its_digest(
     run = holder(url)
     store_of(run).save(model_tensors(model), progress_at(2))
     newest = store_of(run).save(model_tensors(model), progress_at(4))
-    shard = next(name for name in newest.keys if name.endswith(".distcp"))
-    data = bytearray(run.state.store.read(newest.keys[shard]))
-    data[len(data) // 2] ^= 1
-    run.state.store.put(newest.keys[shard], bytes(data))
+    shard = damage(run, newest)
     with caplog.at_level(logging.WARNING):
         found = store_of(run).newest()
     assert found is not None
     assert found.step == 2
     assert f"{shard} does not have the sha256" in caplog.text
+
+
+def test_a_damaged_later_checkpoint_does_not_push_out_the_one_just_saved(url: str) -> None:
+    model, _ = trained()
+    run = holder(url)
+    store = store_of(run, keep_last=1)
+    later = store.save(model_tensors(model), progress_at(8))
+    damage(run, later)
+    assert store.newest() is None
+    store.save(model_tensors(model), progress_at(4))
+    found = store.newest()
+    assert found is not None
+    assert found.step == 4
+    assert [found.step for found in store.survey().complete] == [4]
 
 
 def test_only_the_own_epochs_older_checkpoints_are_removed(url: str) -> None:
