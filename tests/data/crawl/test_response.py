@@ -117,3 +117,9 @@ def test_what_the_server_does_not_call_html_is_not_a_page():
 def test_sniffing_takes_linear_time():
     body = b"<!-- x -->" * 200 + b"nothing"
     assert _page(body, "Server: x") == "not_html"
+
+
+@pytest.mark.parametrize("status", ["2\u00b20", "\u00b9\u00b2\u00b3", "20", "2000", "-20", "2 0"])
+def test_a_status_that_is_no_number_costs_its_page_only(status):
+    block = f"HTTP/1.1 {status} OK\r\nContent-Type: text/html\r\n\r\n<html>text</html>".encode("latin-1")
+    assert page_of(RawRecord(0, {"warc-type": "response"}, block)) == "http_malformed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ _OUTPUT = 1 << 20
 _ZSTD_INPUT = 1024
 """A zstd block of 4 bytes can stand for 128 KiB, so input goes in by this much at a time."""
 
+_STATUS = re.compile("[0-9]{3}")
 _TEXT_PROBE = 4096
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -53,7 +55,7 @@ def parse_response(block: bytes) -> Response | None:
         head, body = bare, bare_body
     status_line, *lines = head.decode("latin-1").splitlines() or [""]
     parts = status_line.split(None, 2)
-    status = int(parts[1]) if len(parts) > 1 and parts[1].isdigit() and len(parts[1]) == 3 else 0
+    status = int(parts[1]) if len(parts) > 1 and _STATUS.fullmatch(parts[1]) else 0
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
