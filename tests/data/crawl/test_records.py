@@ -133,3 +133,22 @@ def test_a_lost_connection_is_an_error_and_not_a_damaged_record(packaging):
 
     with pytest.raises(OSError, match="peer went away"):
         list(read_records(lambda: Flaky(data), FileReport()))
+
+
+@pytest.mark.parametrize("packaging", ["plain", "gzip per record"])
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_file_that_cannot_be_opened_again_is_an_error_and_no_damaged_record(packaging, lost):
+    records = _records()
+    records[5] = records[5].replace(b"WARC/1", b"XXXX/1") if packaging == "plain" else records[5]
+    data = bytearray(PACKAGINGS[packaging](records))
+    opened = 0
+
+    def open_stream():
+        nonlocal opened
+        opened += 1
+        if opened > lost:
+            raise ConnectionError("the store does not answer")
+        return io.BytesIO(data)
+
+    with pytest.raises(ConnectionError, match="does not answer"):
+        list(read_records(open_stream, FileReport()))

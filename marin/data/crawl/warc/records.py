@@ -80,8 +80,9 @@ def _read_gzip(open_stream: OpenStream) -> Iterator[RawRecord]:
     held: RawRecord | None = None
     own_member = True
     failed = False
+    source = _Source(open_stream())
     try:
-        with _Source(open_stream()) as source:
+        with source:
             for record in _iterate(source):
                 if held is not None:
                     own_member = record.offset > held.offset
@@ -138,8 +139,9 @@ def _read_plain(open_stream: OpenStream) -> Iterator[RawRecord]:
     base = 0
     while True:
         held: RawRecord | None = None
+        source = _Source(open_stream())
         try:
-            with _Source(open_stream()) as source:
+            with source:
                 source.skip(base)
                 for record in _iterate(source, base):
                     if held is not None:
