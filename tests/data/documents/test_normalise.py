@@ -40,3 +40,16 @@ def test_normalisation_is_idempotent_and_gives_valid_text(text):
     once.encode("utf-8")
     assert unicodedata.is_normalized("NFC", once)
     assert not any(unicodedata.category(c) == "Cc" and c not in "\n\t" for c in once)
+
+
+@pytest.mark.parametrize("before", ["", "a", "\u00e9", "\ud55c", "\u0308"])
+@pytest.mark.parametrize("count", [31, 32, 33, 64, 500])
+def test_long_runs_of_combining_marks_are_ordered_as_the_standard_says(before, count):
+    marks = "".join("\u0316\u0301\u0344\u0345\u0334"[n * n % 5] for n in range(count))
+    text = f"x {before}{marks}z{marks} end"
+    assert normalise_text(text) == unicodedata.normalize("NFC", text)
+
+
+def test_a_page_of_combining_marks_takes_no_longer_than_its_length():
+    text = "a" + "\u0301\u0316" * 300_000
+    assert len(normalise_text(text)) == len(text) - 1  # the first acute joins the letter
