@@ -7,6 +7,7 @@ one is drawn evenly, so that length says nothing about the answer.
 from __future__ import annotations
 
 import bisect
+import itertools
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -58,7 +59,7 @@ def _all_continuations(document_id: str, source: str, text: str, config: EvalSet
             continue
         if "\n" in sentence or not _FINAL.search(sentence):
             continue
-        context = _tail(text[:begin].rstrip(), config.context_characters)
+        context = _tail(text, begin, config.context_characters)
         if 4 * len(context) >= config.context_characters:
             yield Continuation(document_id, source, context, sentence, begin)
 
@@ -78,12 +79,14 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
         begin += len(line)
 
 
-def _tail(text: str, limit: int) -> str:
-    """The last characters of a text, from a word's beginning."""
-    if len(text) <= limit:
-        return text.lstrip()
-    part = text[-limit:]
-    if not text[-limit - 1].isspace():
+def _tail(text: str, end: int, limit: int) -> str:
+    """The characters before a place of a text, as many as the limit allows, from a word's beginning to a word's end."""
+    while end and text[end - 1].isspace():
+        end -= 1
+    if end <= limit:
+        return text[:end].lstrip()
+    part = text[end - limit : end]
+    if not text[end - limit - 1].isspace():
         part = part[re.search(r"\s|$", part).end() :]  # type: ignore[union-attr]  # `$` always matches
     return part.lstrip()
 
@@ -105,7 +108,8 @@ def choice_items(pool: Sequence[Continuation], config: EvalSetConfig) -> list[di
         queue = by_source[source]
         draw.shuffle(queue)
         made = (_choice_item(item, own, everything, config) for item in queue)
-        queues.append([item for item in made if item is not None])
+        whole = (item for item in made if item is not None)
+        queues.append(list(itertools.islice(whole, config.choice_items)))
     for turn in range(max(map(len, queues), default=0)):
         items.extend(queue[turn] for queue in queues if turn < len(queue))
     return items[: config.choice_items]
@@ -121,8 +125,9 @@ class _Pool:
     def near(self, item: Continuation, shorter: int, count: int) -> list[str]:
         """Texts of other documents that are nearest in length, none equal, so many of them shorter where possible."""
         length = len(item.text)
-        below = _take(reversed(self.items[: bisect.bisect_left(self.lengths, length)]), item, count)
-        above = _take(iter(self.items[bisect.bisect_right(self.lengths, length) :]), item, count, without=below)
+        first, last = bisect.bisect_left(self.lengths, length), bisect.bisect_right(self.lengths, length)
+        below = _take((self.items[at] for at in reversed(range(first))), item, count)
+        above = _take((self.items[at] for at in range(last, len(self.items))), item, count, without=below)
         shorter = max(min(shorter, len(below)), count - len(above))
         return below[:shorter] + above[: count - shorter]
 

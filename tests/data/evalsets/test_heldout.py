@@ -124,3 +124,11 @@ def test_too_few_held_out_documents_are_an_error_with_a_way_out(tmp_path: Path) 
 def test_cut_texts_end_at_a_break(evalset: EvalSet) -> None:
     for row in evalset.lines(ROLLING_FILE):
         assert 250 < len(row["text"]) <= 500
+
+
+def test_contexts_and_items_of_large_sets_are_made_in_linear_time() -> None:
+    text = "This is a plain sentence that goes on for a while. " * 60_000
+    assert len(continuations("d", "web", text, EvalSetConfig())) == EvalSetConfig().items_per_document
+    pool = [Continuation(f"{n:05d}", "web", "context", f"{'word ' * (10 + n % 7)}{n}.", 0) for n in range(40_000)]
+    made = choice_items(pool, EvalSetConfig(choice_items=20))
+    assert made == choice_items(pool, EvalSetConfig(choice_items=40))[:20]
