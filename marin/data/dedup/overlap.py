@@ -66,7 +66,8 @@ def index_items(items: Iterator[tuple[str, str, str]], config: DecontaminationCo
         for at, gram in enumerate(n_gram_hashes(table.plain_hashes[words], length).tolist()):
             if letters[at + length] > letters[at]:
                 owners = found.setdefault(gram, [])
-                if (name, item_id) not in owners:
+                # Items come one after the other, so only the last owner can be this one again.
+                if not owners or owners[-1] != (name, item_id):
                     owners.append((name, item_id))
     return index
 

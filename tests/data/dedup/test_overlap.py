@@ -115,3 +115,12 @@ def test_a_wrong_field_a_missing_file_and_broken_lines_are_told_clearly(tmp_path
     with pytest.raises(StepError) as error:
         materialise(load_evalset(gone), prefix=str(tmp_path / "c"))
     assert "no.jsonl" in str(error.value)
+
+
+def test_items_that_share_a_template_are_indexed_in_linear_time() -> None:
+    template = "the following are questions with several answers of which you are to choose the right one for"
+    items = [("maths", str(n), f"{template} {n} x{n}") for n in range(20_000)]
+    index = index_items(iter([*items, ("other", "0", f"{template} {template}")]), DecontaminationConfig())
+    shared = [owners for owners in index.grams[13].values() if len(owners) > 20_000]
+    assert shared
+    assert all(len(set(owners)) == len(owners) for owners in shared)
