@@ -87,7 +87,7 @@ class DocumentWriter:
     def write(self, document: Document) -> None:
         """Add one document. Its source, split and quality are written as the writer's own."""
         self._pending.append(document)
-        self._pending_bytes += len(document.text) + len(document.metadata)
+        self._pending_bytes += _utf8_size(document.text) + _utf8_size(document.metadata)
         if self._pending_bytes >= self._row_group_bytes:
             self._flush()
 
@@ -229,11 +229,18 @@ def read_shard(documents: Documents, shard: DocumentShard, *, columns: Sequence[
 
 def _batches(stream: IO[bytes], columns: Sequence[str] | None, batch_rows: int) -> Iterator[pa.RecordBatch]:
     file = pq.ParquetFile(stream)
-    yield from file.iter_batches(batch_size=batch_rows, columns=_present(file, columns))
+    present = _present(file, columns)
+    # Group by group: a batch that spans row groups holds all of them in memory.
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(batch_size=batch_rows, row_groups=[group], columns=present)
 
 
 def _present(file: pq.ParquetFile, columns: Sequence[str] | None) -> list[str] | None:
     return None if columns is None else [name for name in columns if name in file.schema_arrow.names]
+
+
+def _utf8_size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def _text_bytes(table: pa.Table) -> int:

@@ -163,3 +163,21 @@ def test_attributes_of_other_documents_are_not_taken_for_these(tmp_path):
     one, other = write_documents(3, 50, 10**9, 10**9), write_documents(3, 60, 10**9, 10**9)
     with pytest.raises(StepError, match="no attributes for shard"):
         materialise(join(other, measure_documents(one, 0)), prefix=str(tmp_path))
+
+
+def test_batches_stay_within_row_groups_so_that_long_documents_do_not_pile_up(tmp_path):
+    written = _written(tmp_path, count=40, size=1000, row_group_bytes=5000)
+    batches = list(iterate_batches(written, written.shards[0], batch_rows=1000))
+    assert max(batch.num_rows for batch in batches) <= 5
+    assert [url for batch in batches for url in batch.column("url").to_pylist()] == [f"http://x/{n}" for n in range(40)]
+
+
+def test_row_groups_count_bytes_in_any_script(tmp_path):
+    sizes = {}
+    for text in ("a" * 900, "\u00e9" * 450, "\u65e5" * 300):
+        file = tmp_path / f"{ord(text[0])}.parquet"
+        with DocumentWriter(lambda name, to=file: to.open("wb"), "x", source="web", row_group_bytes=3000) as writer:
+            for n in range(40):
+                writer.write(make_document(text, source="web", position=str(n)))
+        sizes[text[0]] = [pq.ParquetFile(file).metadata.row_group(n).num_rows for n in range(3)]
+    assert len({tuple(rows) for rows in sizes.values()}) == 1
