@@ -71,7 +71,8 @@ _ABBREVIATIONS = frozenset(
     )
 )
 _LONG_PIECE = 1000
-"""Characters above which a piece without white space is one word: no text, and the affix rules would be slow on it."""
+"""Characters above which a piece without white space and unspaced letters is one word: no text, and the affix rules
+would be slow on it."""
 
 FINAL_SIGNS = frozenset("!.?։؟۔܀܁܂߹।॥၊။።፧፨᙮᜵᜶᠃᠉᥄᥅᪨᪩᪪᪫᭚᭛᭞᭟᰻᰼᱾᱿‼‽⁇⁈⁉⸮⸼꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗！．？｡。")
 """Signs that end a sentence."""
@@ -103,7 +104,8 @@ class WordTable:
     ``split`` is called again.
 
     Args:
-        capacity: number of pieces to remember; above it the table starts afresh, so that memory stays bounded.
+        capacity: number of pieces, and of words, to remember; above it the table starts afresh, so that memory stays
+            bounded.
     """
 
     def __init__(self, capacity: int = 400_000) -> None:
@@ -125,7 +127,8 @@ class WordTable:
         Returns:
             The number of every word, and the number of words in each line.
         """
-        if len(self._pieces) > self._capacity:
+        # Long pieces are not remembered, but the words they hold are.
+        if max(len(self._pieces), self._count) > self._capacity:
             self._reset()
         pieces = self._pieces
         numbers: list[int] = []
@@ -167,8 +170,6 @@ def split_piece(piece: str) -> list[str]:
     """The words of a piece of text without white space, in order. No character is lost."""
     if piece.isalpha() and piece.isascii():
         return _contraction(piece)
-    if len(piece) > _LONG_PIECE and not _UNSPACED_CHARACTER.search(piece):
-        return [piece]
     words: list[str] = []
     if _UNSPACED_CHARACTER.search(piece):
         for part in _UNSPACED_CHARACTER.split(piece):
@@ -179,6 +180,8 @@ def split_piece(piece: str) -> list[str]:
 
 
 def _split_spaced(piece: str) -> list[str]:
+    if len(piece) > _LONG_PIECE:
+        return [piece]
     before: list[str] = []
     after: list[str] = []
     while piece and piece not in _ABBREVIATIONS:
@@ -187,7 +190,7 @@ def _split_spaced(piece: str) -> list[str]:
             before.append(prefix.group())
             piece = piece[prefix.end() :]
             continue
-        suffix = _SUFFIX.search(piece, max(0, len(piece) - _LONG_PIECE))
+        suffix = _SUFFIX.search(piece)
         if suffix is None:
             break
         if _ADDRESS.fullmatch(piece) and piece[-1] not in ".,;:!?)'\"":

@@ -85,3 +85,15 @@ def test_n_grams_are_equal_exactly_where_the_words_are() -> None:
     assert grams[0] == grams[3]
     assert len(set(grams.tolist())) == 4
     assert len(n_gram_hashes(words, 8)) == 0
+
+
+@pytest.mark.parametrize("letter", ["\u6f22", "\u0e01"])
+def test_long_runs_beside_unspaced_letters_are_one_word_too(letter: str) -> None:
+    assert split_piece(f"{letter}{'!' * 400_000}{letter}!!") == [letter, "!" * 400_000, letter, "!", "!"]
+
+
+def test_the_table_stays_bounded_when_every_piece_is_too_long_to_be_remembered() -> None:
+    table = WordTable(capacity=1000)
+    for batch in range(20):
+        table.split([[f"{batch:04d}x{n:04d}" + "a" * 80 for n in range(500)]])
+    assert len(table.lengths) <= 4096
