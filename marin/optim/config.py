@@ -78,7 +78,7 @@ class Schedule:
         if step >= self.total_steps:
             return self.final_share
         if step < self.warmup_steps:
-            return max(self.final_share, (step + 1) / self.warmup_steps)
+            return (step + 1) / self.warmup_steps
         if step < self.total_steps - self.decay_steps:
             return 1.0
         left = (self.total_steps - step) / self.decay_steps

@@ -46,6 +46,8 @@ def test_recipe_schedule_warms_up_for_a_hundredth_and_ends_at_a_twentieth(steps:
     schedule = Schedule.recipe(steps)
     assert schedule.share(steps) == 0.05
     assert max(schedule.share(s) for s in {*range(min(steps, 5000)), steps - 1}) == 1.0
+    warmup = schedule.warmup_steps
+    assert [schedule.share(s) for s in range(warmup)] == [(s + 1) / warmup for s in range(warmup)]
     if steps > 100:
         assert schedule.warmup_steps == round(steps / 100)
         assert schedule.share(steps - 1) == pytest.approx(0.05, abs=0.95 / (0.98 * steps))
