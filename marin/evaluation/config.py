@@ -42,7 +42,7 @@ class EvaluationConfig:
     rolling_documents: int | None = 24
     """Documents of the rolling perplexity task (None: all)."""
     heldout_tokens: int | None = 16_384
-    """Tokens per source for bits per byte over the packed held-out shards (None: all)."""
+    """Tokens per source for bits per byte over the packed held-out shards, up to whole sequences (None: all)."""
     max_length: int | None = None
     """Positions a request may use (None: the model's sequence length)."""
     tasks: tuple[str, ...] = ()

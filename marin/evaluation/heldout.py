@@ -60,10 +60,9 @@ def score_source(
     total_bytes: int,
     byte_lengths: NDArray[np.int64],
     bos_id: int | None,
-    limit: int | None = None,
     device: str = "cpu",
 ) -> SourceScore:
-    """Compression of one source, over all of its tokens or the first `limit` (rounded up to whole batches).
+    """Compression of one source over the sequences in `batches`: all of its sequences, or its first ones.
 
     `total_tokens` and `total_bytes` are the counts of the whole source; `byte_lengths[id]` the bytes of text behind a
     token id, 0 for a special one. Raises `ValueError` for a source without text.
@@ -71,8 +70,6 @@ def score_source(
     nats = 0.0
     scored = read = partial_bytes = 0
     for batch in batches:
-        if limit is not None and read >= limit:
-            break
         if not read:
             partial_bytes += int(byte_lengths[batch.tokens[0, 0]])
         sums = model(

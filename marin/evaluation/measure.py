@@ -146,6 +146,8 @@ def score_heldout(
     run = current_run()
     config = judge.config
     lengths = compression.byte_lengths(judge.codec, tokenizer.vocab_size)
+    limit = config.heldout_tokens
+    sequences = None if limit is None else -(-limit // sequence_length)
     scores = []
     for done, (source, shards) in enumerate(sorted(heldout.items())):
         run.progress(done, len(heldout), "sources")
@@ -156,12 +158,11 @@ def score_heldout(
             compression.score_source(
                 source,
                 model,
-                packed_batches(shards, sequence_length, max(1, config.batch_tokens // sequence_length)),
+                packed_batches(shards, sequence_length, max(1, config.batch_tokens // sequence_length), sequences),
                 total_tokens=shards.tokens,
                 total_bytes=shards.text_bytes,
                 byte_lengths=lengths,
                 bos_id=judge.framer.framing.bos_id,
-                limit=config.heldout_tokens,
                 device=config.device,
             )
         )

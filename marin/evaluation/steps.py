@@ -11,7 +11,7 @@ from marin.tokens.shards.artifacts import TokenShards
 from marin.tokens.tokenizer.artifacts import Tokenizer
 
 
-@step("evaluations/report", version="1", cpus=2.0)
+@step("evaluations/report", version="2", cpus=2.0)
 def evaluate(
     model: Checkpoint,
     tokenizer: Tokenizer,

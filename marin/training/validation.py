@@ -17,8 +17,8 @@ from marin.tokens.mixture.loader import Batch
 from marin.training.process_group import RankContext
 from marin.training.tensors import on_device
 
-HeldOut = Mapping[str, Callable[[int], Iterator[Batch]]]
-"""By source: batches of at most so many sequences, always the same ones in the same order."""
+HeldOut = Mapping[str, Callable[[int, int], Iterator[Batch]]]
+"""By source: (size, sequences) -> its first `sequences` sequences in order, in batches of `size` or fewer."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def validate(
     try:
         with torch.no_grad():
             return {
-                source: _source_loss(model, batches(batch), ranks, math.ceil(sequences / batch), vocab_size)
+                source: _source_loss(model, batches(batch, sequences), ranks, vocab_size)
                 for source, batches in heldout.items()
             }
     finally:
@@ -71,13 +71,10 @@ def summarise(losses: Mapping[str, SourceLoss], step: int, started: float) -> di
     }
 
 
-def _source_loss(
-    model: nn.Module, batches: Iterator[Batch], ranks: RankContext, limit: int, vocab_size: int
-) -> SourceLoss:
+def _source_loss(model: nn.Module, batches: Iterator[Batch], ranks: RankContext, vocab_size: int) -> SourceLoss:
     sums = torch.zeros(2, dtype=torch.float64)
     counts = np.zeros(vocab_size, dtype=np.int64)
-    chosen = islice(batches, limit)
-    while round_ := list(islice(chosen, ranks.world_size)):
+    while round_ := list(islice(batches, ranks.world_size)):
         idle = ranks.rank >= len(round_)
         own = _emptied(round_[0]) if idle else round_[ranks.rank]
         result = model(*on_device(own, ranks.device))

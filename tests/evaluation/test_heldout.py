@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,16 +37,15 @@ def uniform_model(tokens, segments, positions, targets, loss_mask):
     return SimpleNamespace(nll_sum=count.double() * math.log(VOCAB), token_count=count)
 
 
-def score(stream, starts, *, bos_id, limit=None):
+def score(stream, starts, *, bos_id, sequences=None):
     return score_source(
         "web",
         uniform_model,
-        batches(stream, 4, starts),
+        islice(batches(stream, 4, starts), sequences),
         total_tokens=len(stream),
         total_bytes=int(LENGTHS[stream].sum()),
         byte_lengths=LENGTHS,
         bos_id=bos_id,
-        limit=limit,
     )
 
 
@@ -68,7 +68,7 @@ def test_without_bos_the_first_token_of_each_document_is_charged_as_a_guess():
 def test_a_part_of_a_source_counts_the_bytes_of_that_part(bos_id):
     stream = [0, 1, 2, 3, 4, 5, 6, 7] * 5
     starts = set(range(0, 40, 8))
-    row = score(stream, starts, bos_id=bos_id, limit=8)
+    row = score(stream, starts, bos_id=bos_id, sequences=2)
     read = stream[:9]  # two sequences of four targets, and the token before the first
     assert not row.complete
     assert row.bytes == LENGTHS[read].sum()

@@ -9,7 +9,7 @@ import pytest
 
 from marin.parallel.config import ParallelPlan
 from tests.training.rank_pool import RankFailed, shared_pool
-from tests.training.toy import ToyResult, ToyTask, toy_model, toy_training, train_toy
+from tests.training.toy import ToyResult, ToyTask, toy_heldout, toy_model, toy_training, train_toy
 
 SAME_EVERYWHERE = ("loss", "objective", "gradient_norm", "learning_rate", "tokens", "tokens_total", "mixture", "router")
 
@@ -99,14 +99,16 @@ def test_fp32_on_one_rank_follows_two_ranks_to_its_own_rounding(tmp_path: Any) -
 
 
 def test_validation_is_weighted_by_tokens_for_any_number_of_batches(tmp_path: Any) -> None:
-    training = toy_training(steps=2, micro_batch_sequences=2)
-    heldout = (("a", 5), ("b", 1))
-    two = life(ToyTask(str(tmp_path / "2"), training=training, heldout=heldout), 2)
-    one = life(ToyTask(str(tmp_path / "1"), training=training, heldout=heldout), 1)
+    heldout = (("a", 5), ("b", 1), ("c", 20))
+    two = life(
+        ToyTask(str(tmp_path / "2"), training=toy_training(steps=2, micro_batch_sequences=2), heldout=heldout), 2
+    )
+    one = life(ToyTask(str(tmp_path / "1"), training=toy_training(steps=2), heldout=heldout), 1)
     final = two[0].validations[-1]
     assert final["source_tokens"] == one[0].validations[-1]["source_tokens"]
+    assert final["source_tokens"]["c"] == sum(int(b.loss_mask.sum()) for b in toy_heldout(6, 1, 6))
     assert final["losses"] == pytest.approx(one[0].validations[-1]["losses"], rel=1e-9)
-    weighted = sum(final["losses"][name] * final["source_tokens"][name] for name in ("a", "b"))
+    weighted = sum(final["losses"][name] * final["source_tokens"][name] for name in ("a", "b", "c"))
     assert final["loss"] == pytest.approx(weighted / final["tokens"], rel=1e-12)
 
 

@@ -89,9 +89,9 @@ def toy_batch(numbers: range) -> Batch:
     )
 
 
-def toy_heldout(count: int, size: int) -> Iterator[Batch]:
-    """`count` sequences that no run trains on, `size` at a time."""
-    first = 1_000_000
+def toy_heldout(count: int, size: int, sequences: int) -> Iterator[Batch]:
+    """`count` sequences that no run trains on, at most the first `sequences` of them, `size` at a time."""
+    first, count = 1_000_000, min(count, sequences)
     for start in range(0, count, size):
         yield toy_batch(range(first + start, first + min(start + size, count)))
 

@@ -169,10 +169,17 @@ def _first_of_row(bounds: Offsets, firsts: Offsets) -> tuple[Offsets, Offsets]:
     return index, np.diff(index, append=bounds.size)
 
 
-def packed_batches(shards: TokenShards, sequence_length: int, batch_size: int) -> Iterator[Batch]:
-    """All sequences of an artifact in stored order, for validation; every token once, the last batch may be smaller."""
+def packed_batches(
+    shards: TokenShards, sequence_length: int, batch_size: int, sequences: int | None = None
+) -> Iterator[Batch]:
+    """The first ``sequences`` of an artifact in stored order (None: all, so every token once), for validation.
+
+    The last batch may be smaller; which sequences they are does not depend on the batch size.
+    """
     stream = TokenStream.of(shards)
     total = sequence_count(stream.tokens, sequence_length)
+    if sequences is not None:
+        total = min(total, sequences)
     for first in range(0, total, batch_size):
         chosen = range(first, min(first + batch_size, total))
         yield pack([(stream, sequence) for sequence in chosen], sequence_length, shards.pad_id)

@@ -45,6 +45,14 @@ def test_packing_equals_a_token_by_token_one(tmp_path, length: int, per_shard: i
     assert rows == [plainly_packed(documents, sequence, length) for sequence in range(total)]
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 9])
+def test_the_first_sequences_are_the_same_in_batches_of_any_size(tmp_path, size: int):
+    shards = make_shards(tmp_path, [list(range(1, 30))])
+    numbers = [n for batch in packed_batches(shards, 4, size, 5) for n in batch.sequences.tolist()]
+    assert numbers == [0, 1, 2, 3, 4]
+    assert sum(len(batch.tokens) for batch in packed_batches(shards, 4, size, 99)) == 8
+
+
 def test_types_and_shapes_are_those_of_the_contract(tmp_path):
     (batch,) = packed_batches(make_shards(tmp_path, [[1, 2, 3, 4, 5]]), 4, 8)
     shapes = {name: (getattr(batch, name).dtype.name, getattr(batch, name).shape) for name in vars(batch)}
