@@ -12,11 +12,15 @@ import hashlib
 import importlib.util
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 Definition = tuple[str, str]
+
+_PARSING = threading.Lock()
+"""CPython 3.11 counts the depth of a syntax tree once for all threads: two that build one at a time can fail."""
 
 
 @functools.cache
@@ -135,9 +139,14 @@ def _resolve(definition: Definition, depth: int = 0) -> tuple[_Module, ast.stmt]
     return None
 
 
-@functools.cache
 def code_digest(function: Callable[..., Any]) -> str:
     """16 hex digits over the code of a function and of what it uses of its own package."""
+    with _PARSING:
+        return _digest(function)
+
+
+@functools.cache
+def _digest(function: Callable[..., Any]) -> str:
     module_name = function.__module__
     package = module_name.partition(".")[0]
     execution = f"{__package__}"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 _MAX_SIGNATURE = 400
+_PARSING = threading.Lock()
+"""CPython 3.11 counts the depth of a syntax tree once for all threads: two that build one at a time can fail."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -45,7 +48,8 @@ class ModuleDocs:
 def module_docs(source: bytes) -> ModuleDocs | None:
     """The documentation in a module's source, or None when the source does not parse."""
     try:
-        return _read(ast.parse(source))
+        with _PARSING:
+            return _read(ast.parse(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
