@@ -85,3 +85,8 @@ def test_depth_counts_what_is_open_and_ignores_what_closes_itself():
 def test_stripping_keeps_text_and_drops_scripts():
     html = "<body><style>p{}</style><p>one &amp; two</p><!-- no --><script>x()</script><div>three</div></body>"
     assert strip_tags(html).split() == ["one", "&", "two", "three"]
+
+
+def test_the_depth_of_a_page_with_an_endless_tag_is_found_at_once():
+    assert nesting_depth("<b>" * 20 + "<" + "a" * 1_000_000, 10) == 11
+    assert nesting_depth("<b>" * 5 + "<" * 20 + "a" * 1_000_000, 10) == 5

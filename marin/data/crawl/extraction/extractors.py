@@ -18,7 +18,8 @@ STRIPPED = "strip-tags"
 _VERSION = 1
 """Raised when the own part of the resiliparse extractor changes what comes out."""
 
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*)[^<>]*?(/?)>")
+# The name is possessive: given back sign by sign, a long one without an end would cost the square of its length.
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*+)[^<>]*?(/?)>")
 _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
