@@ -32,11 +32,14 @@ class Sample:
     _heap: list[tuple[int, str, str, int]] = field(default_factory=list)
 
     def offer(self, rank: int, document_id: str, text: str) -> None:
-        """Take the document if it is among the first by rank."""
+        """Take the document if it is among the first by rank; of one larger than the whole budget, its beginning."""
         self.seen += 1
-        if rank >= self._ceiling:
+        if rank >= self._ceiling or not self.budget:
             return
         size = len(text.encode("utf-8", "replace"))
+        if size > self.budget:
+            text = text.encode("utf-8", "replace")[: self.budget].decode("utf-8", "ignore")
+            size = len(text.encode())
         heapq.heappush(self._heap, (-rank, document_id, text, size))
         self.size += size
         while self.size > self.budget:

@@ -122,3 +122,15 @@ def test_config_errors_name_the_field():
             TokenizerConfig(**change)
     with pytest.raises(ValueError, match="named twice"):
         SpecialTokens(eos="<|bos|>")
+
+
+@pytest.mark.parametrize(("text", "kept"), [("x" * 50, "x" * 10), ("\u65e5" * 50, "\u65e5" * 3)])
+def test_the_beginning_of_a_document_larger_than_the_budget_is_a_sample(text: str, kept: str):
+    sample = Sample(budget=10)
+    for rank in (7, 5, 9):
+        sample.offer(rank, str(rank), text)
+    assert sample.texts[0] == ("5", kept)
+    assert sample.size == sum(len(text.encode()) for _, text in sample.texts) <= 10
+    nothing = Sample(budget=0)
+    nothing.offer(5, "5", text)
+    assert (nothing.texts, nothing.seen) == ([], 1)
