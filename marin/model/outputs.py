@@ -53,7 +53,7 @@ class RouterStatistics:
     """Routing of one optimizer step over all micro-batches and ranks; CPU tensors, one row a layer."""
 
     load_LE: Tensor
-    """int64: assignments of each expert."""
+    """int64: assignments of each expert, dropped ones included."""
     tokens: int
     """Tokens that each layer routed."""
     dropped: int
@@ -69,13 +69,12 @@ class RouterStatistics:
         share = load / load.sum(dim=1, keepdim=True).clamp(min=1)
         ratio_L = share.amax(dim=1) * load.shape[1]
         entropy_L = -(share * share.clamp(min=1e-30).log()).sum(dim=1)
-        assignments = max(1, int(self.load_LE.sum()) + self.dropped)
         return {
             "moe/load_max_over_mean_worst": float(ratio_L.max()),
             "moe/load_max_over_mean": float(ratio_L.mean()),
             "moe/dead_experts": float((self.load_LE == 0).sum()),
             "moe/load_entropy": float(entropy_L.mean()),
-            "moe/dropped_fraction": self.dropped / assignments,
+            "moe/dropped_fraction": self.dropped / max(1, int(self.load_LE.sum())),
             "moe/router_z_loss": float(self.z_loss_L.mean()),
             "moe/balance_loss": float(self.balance_loss_L.mean()),
         }
