@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from marin.model.balancing import add_to_histogram, exceeded_by, quantile_bias, sign_bias, widened
+from marin.model.balancing import add_to_histogram, exceeded_by, sign_bias, widened
 from marin.model.config import Balancing, BalancingConfig, ExpertBackend
-from marin.model.dispatch import LocalDispatcher
+from marin.model.dispatch import Dispatched, LocalDispatcher
 from marin.model.experts import choose_experts, grouped_experts, loop_experts
 from marin.model.outputs import LocalReducer
 from marin.model.router import Router, finish_step
@@ -100,11 +100,24 @@ def test_the_first_steps_bias_balances_the_load_of_the_same_tokens():
     assert float(router.bias.mean()) == pytest.approx(0, abs=1e-12)
 
 
-def test_bias_replaces_the_earlier_one_and_does_not_add_up():
-    counts = torch.zeros(2, 100, dtype=torch.int64)
-    add_to_histogram(counts, torch.tensor([[0.2, 0.7]]).repeat(50, 1), torch.tensor(0.0), torch.tensor(1.0))
-    once = quantile_bias(counts, 50, 1, torch.tensor(0.0), torch.tensor(1.0))
-    torch.testing.assert_close(once, torch.tensor([0.25, -0.25], dtype=F64), rtol=0, atol=0.01)
+def test_a_later_steps_bias_replaces_the_earlier_one_and_its_range_is_widened_for_the_next():
+    config = replace(SMALL, experts=8, width=32)
+    router = Router(config).to(F64)
+    router.reset_state()
+    with torch.no_grad():
+        router.weight.copy_(random(8, 32) * torch.linspace(0.2, 2, 8)[:, None])
+    for step in range(3):
+        m = random(4000, 32, seed=step) + 0.3
+        logits = (m @ router.weight.T).detach()
+        # The threshold is biased by the step before, the margins' logits are not.
+        margins = logits - (logits + router.bias).sort(1, descending=True).values[:, 2:3]
+        router(m)
+        finish_step([router], LocalReducer())
+        expected = -exact_exceeded(margins, 4000 * 2 / 8)
+        width = margins.max() - margins.min()
+        torch.testing.assert_close(router.bias, expected - expected.mean(), rtol=0, atol=3e-4 * float(width))
+        reach = torch.stack((margins.min() - 0.1 * width, margins.max() + 0.1 * width))
+        torch.testing.assert_close(router.margin_range, reach)
 
 
 def test_micro_batches_and_recompute_count_each_token_once_and_evaluation_none():
@@ -162,6 +175,21 @@ def test_statistics_name_dead_experts_and_the_worst_load():
     assert figures["moe/dead_experts"] == 4 * 5
     assert figures["moe/load_max_over_mean_worst"] == pytest.approx(3.0)
     assert figures["moe/dropped_fraction"] == 0
+
+
+class DroppingDispatcher(LocalDispatcher):
+    """Says of three assignments a layer that no expert computes them."""
+
+    def dispatch(self, x_NL: torch.Tensor, experts_NK: torch.Tensor, experts: int) -> Dispatched:
+        return replace(super().dispatch(x_NL, experts_NK, experts), dropped=3)
+
+
+def test_the_dropped_fraction_is_that_of_all_assignments():
+    model, batch = lively(), packed()
+    model.set_dispatcher(DroppingDispatcher())
+    model(**batch)
+    figures = model.update_router_bias().summary()
+    assert figures["moe/dropped_fraction"] == pytest.approx(3 / (2 * batch["tokens_BT"].numel()))
 
 
 def test_counts_past_what_fp32_can_hold_keep_their_quantile():
