@@ -23,6 +23,8 @@ from marin.execution import (
     Status,
     StepError,
     UnstableValue,
+    WrongPattern,
+    layout,
     make_plan,
 )
 from marin.recipes import Scale, scale_named, scale_names
@@ -63,7 +65,10 @@ def experiment_parser(default: str) -> OneLineParser:
     parser.add_argument("--only", metavar="REGEX", help="run only the matching steps, and what they need")
     parser.add_argument("--force", metavar="REGEX", help="redo the matching steps although they are done")
     parser.add_argument(
-        "--max-concurrent", type=int, default=8, metavar="N", help="steps at the same time (default: 8)"
+        "--max-concurrent",
+        type=int,
+        metavar="N",
+        help=f"steps at the same time (default: one a processor here, {CLUSTER_CONCURRENCY} on a cluster)",
     )
     parser.add_argument("--cluster", default=default_cluster(), metavar="ADDRESS", help="join this Ray cluster")
     parser.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
@@ -113,28 +118,39 @@ def experiment_main(build: Callable[[Scale], Artifact], default: str, argv: list
     """
     request = parse(argv, default)
     try:
+        code = carry_out(build, request)
+    except (StepError, StoreError, OSError) as error:
+        fail(str(error), RUN_ERROR)
+    except KeyboardInterrupt:
+        fail("interrupted", INTERRUPTED)
+    if code:
+        raise SystemExit(code)
+
+
+def carry_out(build: Callable[[Scale], Artifact], request: Request) -> int:
+    """Plan, and run or print what was asked for; returns the exit code. Exits with 2 for what is wrongly asked."""
+    try:
         options = RunOptions(request.max_concurrent, request.stale_after, request.fail_fast)
         target = build(request.scale)
         store = open_store(request.prefix)
         plan = make_plan([target], store, only=request.only, force=request.force)
-    except (ValueError, UnstableValue) as error:
-        fail(str(error), USAGE_ERROR)
-    except StepError as error:
+    except (ValueError, UnstableValue, WrongPattern) as error:
         fail(str(error), USAGE_ERROR)
     except (StoreError, OSError) as error:
         fail(f"the prefix {request.prefix} cannot be read: {error}", RUN_ERROR)
     if request.dry_run:
         show_plan(plan, store)
-        return
+        return 0
     if plan.to_do():
         code = run_plan(plan, store, request, options)
         if code:
-            raise SystemExit(code)
+            return code
     else:
         cached = sum(step.action is Action.cached for step in plan.steps)
         print(f"nothing to do: {cached} of {len(plan.steps)} steps are cached in {store.url}")
     for step in plan.targets:
         present(step, store)
+    return 0
 
 
 def show_plan(plan: Plan, store: Store) -> None:
@@ -166,9 +182,6 @@ def run_plan(plan: Plan, store: Store, request: Request, options: RunOptions) ->
     try:
         runner = Runner(store, plan, options, lambda: start_backend(plan, request.cluster), console)
         result = runner.run()
-    except (StoreError, StepError) as error:
-        console.close()
-        fail(str(error), RUN_ERROR)
     finally:
         console.close()
         signal.signal(signal.SIGTERM, previous)
@@ -202,19 +215,16 @@ def report_result(result: RunResult, store: Store) -> int:
             continue
         print(f"\nfailed: {progress.step.display}: {failure.error}: {failure.message}", file=sys.stderr)
         if not failure.expected:
-            print(f"  traceback: {store.url_of(f'_failed/{_failed_folder(progress.step)}')}", file=sys.stderr)
+            folder = layout.failure_folder(progress.step.name, progress.step.identity)
+            print(f"  traceback: {store.url_of(folder)}", file=sys.stderr)
     blocked = [progress.step.display for progress in result.steps if progress.status is Status.blocked]
     if blocked:
         print(f"blocked: {', '.join(blocked)}", file=sys.stderr)
-    print(f"run {result.run}; log and events: {store.url_of(f'_runs/{result.run}')}", file=sys.stderr)
+    print(f"run {result.run}; log and events: {store.url_of(layout.run_folder(result.run))}", file=sys.stderr)
     if result.interrupted:
         print("interrupted; run the same command again to go on", file=sys.stderr)
         return INTERRUPTED
     return RUN_ERROR
-
-
-def _failed_folder(step: PlannedStep) -> str:
-    return step.record_key.removeprefix("_steps/").removesuffix(".json")
 
 
 def present(step: PlannedStep, store: Store) -> None:
@@ -227,4 +237,5 @@ def present(step: PlannedStep, store: Store) -> None:
     record = record_of(step, store)
     artifact = materialise_record(store, record, step.call.step.result_type)
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    console.print(artifact.present({"this result": store.url_of(record.path), "everything": store.url}))
+    shown = artifact.present({"this result": store.url_of(record.path), "everything": store.url})
+    console.print(shown, markup=False)  # a text is shown as it is, brackets too

@@ -10,7 +10,7 @@ from marin.execution.failures import FailureClass, LeaseLost, StepError
 from marin.execution.fields import External, added, derive_seed, runtime
 from marin.execution.fleet import Fleet
 from marin.execution.identity import UnstableValue
-from marin.execution.plan import Action, Plan, PlannedStep, make_plan
+from marin.execution.plan import Action, Plan, PlannedStep, WrongPattern, make_plan
 from marin.execution.records import Flow, Record
 from marin.execution.runner import Runner, RunOptions, RunResult, Status, materialise
 from marin.execution.step import step
@@ -36,6 +36,7 @@ __all__ = [
     "StepError",
     "Unmaterialised",
     "UnstableValue",
+    "WrongPattern",
     "added",
     "current_run",
     "derive_seed",

@@ -7,6 +7,7 @@ from typing import Any
 
 from marin.execution import layout
 from marin.execution.code_digest import code_digest
+from marin.execution.failures import StepError
 from marin.execution.plan import Action, Plan, PlannedStep, record_of
 from marin.execution.records import Record, load_record
 from marin.storage import Store
@@ -59,7 +60,10 @@ def nearest_record(step: PlannedStep, plan: Plan, store: Store) -> tuple[Record,
     ]
     best: tuple[tuple[int, float], Record, list[str]] | None = None
     for identity, generation in candidates[-NEAREST:]:
-        record = load_record(store, layout.record_key(step.name, identity, generation))
+        try:
+            record = load_record(store, layout.record_key(step.name, identity, generation))
+        except StepError:  # damaged, and only one of those that might have explained something
+            continue
         found = differences(record.recipe, step.document, names)
         rank = (len(found) + (0 if record.label == step.call.label else 100), -float(record.provenance["finished"]))
         if best is None or rank < best[0]:

@@ -52,6 +52,11 @@ def run_folder(run: str) -> str:
     return f"{RUNS}/{run}"
 
 
+def failure_folder(name: str, identity: str) -> str:
+    """The folder of a step's failures."""
+    return f"{FAILED}/{flat(name)}-{short(identity)}"
+
+
 def failure_key(name: str, identity: str, run: str, attempt: int) -> str:
     """The key of one failure's traceback."""
-    return f"{FAILED}/{flat(name)}-{short(identity)}/{run}-a{attempt}.json"
+    return f"{failure_folder(name, identity)}/{run}-a{attempt}.json"

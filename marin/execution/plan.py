@@ -20,6 +20,10 @@ from marin.execution.step import StepCall
 from marin.storage import Store
 
 
+class WrongPattern(StepError):
+    """`only` or `force` is no regular expression, or matches no step."""
+
+
 class Action(enum.Enum):
     """What a plan does with a step.
 
@@ -152,11 +156,11 @@ def _matching(steps: list[PlannedStep], pattern: str, option: str) -> list[Plann
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        raise StepError(f"--{option} {pattern!r} is not a regular expression: {error}") from error
+        raise WrongPattern(f"--{option} {pattern!r} is not a regular expression: {error}") from error
     found = [step for step in steps if expression.search(step.name) or expression.search(step.display)]
     if not found:
         names = ", ".join(sorted({step.name for step in steps}))
-        raise StepError(f"--{option} {pattern!r} matches no step; the steps are {names}")
+        raise WrongPattern(f"--{option} {pattern!r} matches no step; the steps are {names}")
     return found
 
 
@@ -167,9 +171,8 @@ def _decide(step: PlannedStep, plan: Plan, store: Store, forced: bool) -> None:
         step.action, step.reason = Action.run, "forced"
     elif generation == 0:
         step.action, step.reason = Action.run, "no record of this recipe"
-    elif any(up.action in (Action.run, Action.check) and up.generation > 1 for up in step.upstream):
-        redone = next(up for up in step.upstream if up.action in (Action.run, Action.check) and up.generation > 1)
-        step.action, step.reason = Action.check, f"{redone.display} is redone"
+    elif redone := [up for up in step.upstream if up.action in (Action.run, Action.check) and up.generation > 1]:
+        step.action, step.reason = Action.check, f"{redone[0].display} is redone"
     elif changed := changed_upstream(step, store, generation):
         step.action, step.reason = Action.run, f"{changed} was redone and its output changed"
     else:

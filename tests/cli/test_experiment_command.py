@@ -1,0 +1,108 @@
+"""`experiment_main` on small graphs: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from marin.cli.experiment import CLUSTER_CONCURRENCY, experiment_main, parse
+from marin.execution import Artifact, External, step
+from marin.recipes import Scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text(Artifact):
+    """Some text."""
+
+    text: str
+
+
+@step("command/text", version="1", inline=True)
+def write_text(text: str) -> Text:
+    """The text."""
+    return Text(text=text)
+
+
+@step("command/fickle", version="1", inline=True)
+def fickle(switch: External) -> Text:
+    """A step that has a bug as soon as a file is there."""
+    if Path(switch.path).exists():
+        raise ZeroDivisionError("a bug")
+    return Text(text="well")
+
+
+def brackets(scale: Scale) -> Text:
+    return write_text("a [bold]b[/bold] [/nothing]")
+
+
+def interrupted(scale: Scale) -> Text:
+    raise KeyboardInterrupt
+
+
+def damage_records(prefix: Path, name: str) -> None:
+    for path in (prefix / "_steps").glob(f"{name}-*.json"):
+        path.write_text("{")
+
+
+def code_of(build: object, prefix: Path, *flags: str) -> int:
+    try:
+        experiment_main(build, "smoke", ["--prefix", str(prefix), *flags])  # type: ignore[arg-type]
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def test_a_text_with_brackets_is_printed_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):  # made, then from its record
+        assert code_of(brackets, tmp_path) == 0
+        assert "a [bold]b[/bold] [/nothing]" in capsys.readouterr().out
+
+
+def test_a_damaged_record_is_one_line_and_exit_code_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of(brackets, tmp_path) == 0
+    damage_records(tmp_path, "command.text")
+    capsys.readouterr()
+    for flags in ((), ("--dry-run",)):
+        assert code_of(brackets, tmp_path, *flags) == 1
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert line.startswith("error: the record _steps/command.text-") and "is damaged" in line
+
+
+def test_a_damaged_record_of_another_recipe_is_in_nobodys_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "_steps").mkdir()
+    (tmp_path / "_steps" / "command.text-0123456789.json").write_text("{")
+    assert code_of(brackets, tmp_path, "--dry-run") == 0
+    assert "never run here" in capsys.readouterr().out
+    assert code_of(brackets, tmp_path) == 0
+
+
+def test_the_traceback_of_a_redo_lies_where_the_console_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    switch = tmp_path / "switch"
+
+    def build(scale: Scale) -> Text:
+        return fickle(External(str(switch), version="1"))
+
+    assert code_of(build, tmp_path / "p") == 0
+    switch.touch()
+    assert code_of(build, tmp_path / "p", "--force", "fickle") == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "traceback: " in line]
+    folder = Path(line.partition("traceback: ")[2])
+    assert any("ZeroDivisionError" in path.read_text() for path in folder.iterdir())
+
+
+def test_an_interruption_outside_the_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of(interrupted, tmp_path) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
+
+
+def test_steps_at_the_same_time_are_as_many_as_the_place_has_room_for() -> None:
+    assert parse([], "smoke").max_concurrent == max(2, os.cpu_count() or 1)
+    assert parse(["--cluster", "auto"], "smoke").max_concurrent == CLUSTER_CONCURRENCY
+    assert parse(["--cluster", "auto", "--max-concurrent", "5"], "smoke").max_concurrent == 5
