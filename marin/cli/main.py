@@ -55,11 +55,11 @@ def main(argv: list[str] | None = None) -> None:
 
     try:
         code = run_command(known, rest)
-    except (StepError, StoreError) as error:
-        fail(str(error), RUN_ERROR)
     except BrokenPipeError:
-        sys.stderr.close()
+        sys.stderr.close()  # the interpreter would complain there of the standard output that it cannot flush
         code = 0
+    except (StepError, StoreError, OSError) as error:
+        fail(str(error), RUN_ERROR)
     raise SystemExit(code)
 
 

@@ -1,14 +1,27 @@
 """Stores that fsspec reaches, such as GCS and S3.
 
 Conditional creation is the client's `pipe_file(mode="create")`: `ifGenerationMatch=0` on GCS, `IfNoneMatch: *` on S3.
+Errors that clients keep outside OSError (no credentials, a refused request) come out as `StoreError`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
 from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Store, StoreError, check_key
 from marin.storage.writer import ChecksummedWriter
+
+CREATE_TRIES = 5
+CONFLICT_PAUSE_SECONDS = 0.2
+
+
+def refusal_of(error: BaseException) -> str:
+    """The code of the S3 response behind a client's error, or an empty text."""
+    response = getattr(error.__cause__, "response", None)
+    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 class RemoteStore(Store):
@@ -34,47 +47,74 @@ class RemoteStore(Store):
                 raise StoreError(f"no store for the scheme {self.scheme!r} of {self.url}: {error}") from error
         return self._connected
 
+    @contextlib.contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """The client's errors as the contract's."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise MissingObject(f"nothing lies under {self.url}/{key}") from error
+        except (OSError, StoreError):
+            raise
+        except Exception as error:  # clients have errors of their own
+            raise StoreError(
+                f"{self.url} cannot be used ({type(error).__name__}: {error}); "
+                "check the address and the credentials, or choose another with --prefix or MARIN_PREFIX"
+            ) from error
+
     def _full(self, key: str) -> str:
         key = check_key(key)
         return f"{self.path}/{key}" if self.path else key
 
     def read(self, key: str) -> bytes:
-        try:
+        with self._errors(key):
             return cast(bytes, self._fs.cat_file(self._full(key)))
-        except FileNotFoundError as error:
-            raise MissingObject(f"nothing lies under {self.url_of(key)}") from error
 
     def open(self, key: str) -> BinaryIO:
-        try:
+        with self._errors(key):
             return cast(BinaryIO, self._fs.open(self._full(key), "rb"))
-        except FileNotFoundError as error:
-            raise MissingObject(f"nothing lies under {self.url_of(key)}") from error
 
     def create(self, key: str, data: bytes) -> None:
-        try:
-            self._fs.pipe_file(self._full(key), data, mode="create")
-        except FileExistsError as error:
-            raise AlreadyExists(f"{self.url_of(key)} exists") from error
+        for left in reversed(range(CREATE_TRIES)):
+            try:
+                with self._errors(key):
+                    self._fs.pipe_file(self._full(key), data, mode="create")
+                return
+            except FileExistsError as error:
+                raise AlreadyExists(f"{self.url_of(key)} exists") from error
+            except OSError as error:
+                refusal = refusal_of(error)
+                # s3fs knows the refusal only by a field that not every S3 server sends.
+                if refusal == "PreconditionFailed":
+                    raise AlreadyExists(f"{self.url_of(key)} exists") from error
+                # AWS asks the loser of a race to try again: the winner may yet fail.
+                if refusal != "ConditionalRequestConflict" or not left:
+                    raise
+            time.sleep(CONFLICT_PAUSE_SECONDS)
 
     def put(self, key: str, data: bytes) -> None:
-        self._fs.pipe_file(self._full(key), data)
+        with self._errors(key):
+            self._fs.pipe_file(self._full(key), data)
 
     def writer(self, key: str) -> ChecksummedWriter:
-        stream = self._fs.open(self._full(key), "wb")
+        with self._errors(key):
+            stream = self._fs.open(self._full(key), "wb")
         return ChecksummedWriter(stream, _RemoteCommit(stream))
 
     def size(self, key: str) -> int | None:
         try:
-            info = self._fs.info(self._full(key))
-        except FileNotFoundError:
+            with self._errors(key):
+                info = self._fs.info(self._full(key))
+        except MissingObject:
             return None
         return int(info["size"]) if info["type"] == "file" else None
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         folder = self._full(prefix.rstrip("/")) if prefix.strip("/") else self.path
         try:
-            found: dict[str, dict[str, Any]] = self._fs.find(f"{folder}/", detail=True)
-        except FileNotFoundError:
+            with self._errors(prefix):
+                found: dict[str, dict[str, Any]] = self._fs.find(f"{folder}/", detail=True)
+        except MissingObject:
             return []
         strip = len(self.path) + 1 if self.path else 0
         infos = [ObjectInfo(name.lstrip("/")[strip:], int(info["size"])) for name, info in found.items()]
@@ -82,10 +122,8 @@ class RemoteStore(Store):
         return sorted((info for info in infos if info.key.startswith(start)), key=lambda info: info.key)
 
     def delete(self, key: str) -> None:
-        try:
+        with contextlib.suppress(MissingObject), self._errors(key):
             self._fs.rm_file(self._full(key))
-        except FileNotFoundError:
-            return
 
     def url_of(self, key: str) -> str:
         return f"{self.scheme}://{self._full(key)}"
