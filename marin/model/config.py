@@ -220,13 +220,14 @@ class ComputeConfig:
     experts: ExpertBackend = ExpertBackend.AUTO
     attention_block: int = 64
     """Queries of one block of the blocks back end."""
-    loss_chunk: int = 1 << 20
-    """Logits (tokens · vocabulary) that are in memory at once; at least one token's."""
+    loss_chunk: int | None = None
+    """Logits (tokens · vocabulary) that are in memory at once, at least one token's; null: what suits the device."""
 
     def __post_init__(self) -> None:
         for name in ("attention_block", "loss_chunk"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"compute.{name} is {getattr(self, name)}; give at least 1")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"compute.{name} is {value}; give at least 1")
 
 
 def _divisor_at_most(number: int, limit: int) -> int:

@@ -17,6 +17,21 @@ from marin.model.config import ComputeConfig, ModelConfig
 from marin.model.normalisation import at_least_fp32
 from marin.model.outputs import LossSums
 
+CPU_CHUNK = 1 << 20
+"""Logits of one chunk on the CPU, where they should stay in its caches."""
+
+ACCELERATOR_CHUNK = 1 << 28
+"""Logits of one chunk elsewhere, 1 GiB in fp32: every chunk reads the whole head and adds to its whole gradient, so it
+must hold thousands of tokens.
+"""
+
+
+def chunk_for(wanted: int | None, device: str) -> int:
+    """Logits of one chunk on a device of this type."""
+    if wanted is not None:
+        return wanted
+    return CPU_CHUNK if device == "cpu" else ACCELERATOR_CHUNK
+
 
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
@@ -107,5 +122,5 @@ class Head(nn.Module):
             targets_BT.flatten(),
             mask.flatten(),
             z_loss=self.z_loss,
-            chunk=self.chunk,
+            chunk=chunk_for(self.chunk, x_BTD.device.type),
         )

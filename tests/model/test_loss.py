@@ -7,7 +7,8 @@ import torch
 from torch.autograd import gradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from marin.model.loss import chunked_loss
+from marin.model.config import ModelConfig
+from marin.model.loss import chunk_for, chunked_loss
 from tests.model import reference
 
 F64 = torch.float64
@@ -76,6 +77,13 @@ class Watch(TorchDispatchMode):
         self.shapes += [tuple(t.shape) for t in made]
         self.names.append(func.name())
         return out
+
+
+def test_a_chunk_on_an_accelerator_holds_a_thousand_tokens_and_more_of_the_largest_vocabulary():
+    vocabulary = ModelConfig.hero().vocab_size
+    assert chunk_for(None, "cuda") // vocabulary > 1000
+    assert 4 * chunk_for(None, "cpu") <= 4 << 20
+    assert chunk_for(7, "cuda") == chunk_for(7, "cpu") == 7
 
 
 def test_memory_holds_one_chunk_of_logits():
