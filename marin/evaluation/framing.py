@@ -90,7 +90,7 @@ class Framer:
         White space at the end of the context belongs to the answer. The two are encoded together and divided where
         the joint encoding leaves that of the context alone: an entry that spans the border is part of the answer, so
         an answer always has a scored token. A context that is too long loses its left side (after the BOS). An answer
-        that does not fit alone is scored in windows after the last token of its context.
+        that does not fit alone is scored in windows after the BOS, or without one after the last token of its context.
         """
         if not answer:
             return FramedAnswer((), context_cut=False, answer_windowed=False)

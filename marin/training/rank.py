@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 def train_rank(job: TrainingJob) -> TrainingOutcome:
-    """One rank of a run, from joining the gang to the last step; resumes whatever an earlier gang left. The same on
-    every rank.
+    """One rank of a run, from joining the gang to the last step; resumes whatever an earlier gang left.
+
+    The outcome is the same on every rank, but for the metrics' segments, which rank 0 alone has.
     """
     return train(job, current_run())
 
