@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from marin.execution import layout
@@ -20,13 +21,8 @@ class StepEntry:
 
     @property
     def finished(self) -> str:
-        """When the step was committed, as the record says, or an empty text."""
-        return str(self.record.provenance.get("finished") or "")
-
-    @property
-    def size(self) -> int:
-        """Bytes of all output files."""
-        return sum(file.size for file in self.record.files)
+        """When the step was committed, in UTC, as `2026-11-30 10:00:05`."""
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self.record.provenance["finished"]))
 
     def file(self, name: str) -> FileInfo | None:
         """The output file of exactly that name."""
@@ -84,7 +80,7 @@ class Catalogue:
             if slug not in newest or newest[slug].record.generation < entry.record.generation:
                 newest[slug] = entry
         return Snapshot(
-            steps=tuple(sorted(newest.values(), key=lambda entry: (entry.finished, entry.slug))),
+            steps=tuple(sorted(newest.values(), key=lambda entry: (entry.record.provenance["finished"], entry.slug))),
             claimed=tuple(slug for slug in self._claimed() if slug not in newest),
             failures=tuple(self._keys(layout.FAILED)),
             unreadable=tuple(unreadable),

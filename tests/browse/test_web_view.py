@@ -65,7 +65,7 @@ def write_step(
         ],
         "output_digest": "d" * 64,
         "code_digest": "c" * 64,
-        "provenance": {"run": "7f3c", "finished": "2026-11-30T10:00:00Z"},
+        "provenance": {"run": "7f3c", "finished": 1_796_032_805.25},
     }
     key = layout.record_key(name, identity, generation)
     store.create(key, json.dumps(record).encode())
@@ -95,7 +95,7 @@ PAGES_URL = f"/steps/documents.pages-{PAGES[:10]}"
 
 def test_every_finished_step_is_listed_with_its_size(client: TestClient) -> None:
     text = client.get("/").text
-    assert "2 finished steps" in text
+    assert "2 finished steps" in text and "2026-11-30 10:00:05" in text
     assert PAGES_URL in text
     assert "documents/clean" in text
 
