@@ -55,11 +55,28 @@ def split_overrides(rest: list[str], tree: Any, flags: list[str]) -> list[tuple[
     return pairs
 
 
+def value_of(text: str, old: Any) -> Any:
+    """The value that a flag's text means in place of `old`; raises `yaml.YAMLError`.
+
+    YAML would read a version 2026.10 as a number and a word `no` as false, so where a text stood the text stays.
+    """
+    import yaml
+
+    value = yaml.safe_load(text)
+    return text if isinstance(old, str) and value is not None and not isinstance(value, (str, list, dict)) else value
+
+
+def get_path(tree: Any, path: str) -> Any:
+    """The value at a dotted path that exists."""
+    for part in path.split("."):
+        tree = tree[int(part)] if isinstance(tree, list) else tree[part]
+    return tree
+
+
 def set_path(tree: Any, path: str, value: Any) -> None:
     """Put a value at a dotted path that exists."""
-    *folders, last = path.split(".")
-    for part in folders:
-        tree = tree[int(part)] if isinstance(tree, list) else tree[part]
+    folder, _, last = path.rpartition(".")
+    tree = get_path(tree, folder) if folder else tree
     if isinstance(tree, list):
         tree[int(last)] = value
     else:
@@ -134,7 +151,7 @@ def effective(config: C, config_file: str | None, rest: list[str], flags: list[s
         tree = merge(config, tree, read_config(config_file))
     for path, text in split_overrides(rest, tree, flags):
         try:
-            set_path(tree, path, yaml.safe_load(text))
+            set_path(tree, path, value_of(text, get_path(tree, path)))
         except yaml.YAMLError:
             fail(f"--{path}: {text!r} is not a YAML value", USAGE_ERROR)
     return decode_config(type(config), tree)
@@ -146,9 +163,7 @@ def decode_config(kind: type[C], tree: Any) -> C:
 
     try:
         return draccus.decode(kind, tree)  # type: ignore[no-any-return]
-    except Exception as error:
-        if not isinstance(error, (ValueError, TypeError, draccus.utils.DecodingError, draccus.utils.ParsingError)):
-            raise
+    except (ValueError, TypeError, draccus.utils.DecodingError, draccus.utils.ParsingError) as error:
         fail(f"config: {_innermost(error)}", USAGE_ERROR)
 
 

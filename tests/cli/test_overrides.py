@@ -76,3 +76,11 @@ def test_a_wrong_file_is_one_line_that_names_the_field(
     assert stop.value.code == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line
+
+
+def test_a_flag_for_a_text_is_taken_as_it_is_typed() -> None:
+    node = scale_named("node")
+    assert effective(node, None, ["--crawls.0.warcs.0.version", "2026.10"], []).crawls[0].warcs[0].version == "2026.10"
+    assert effective(node, None, ["--evaluation.device", "no"], []).evaluation.device == "no"
+    assert effective(node, None, ["--evaluation.device", "'cpu'"], []).evaluation.device == "cpu"
+    assert effective(node, None, ["--training.seed", "7"], []).training.seed == 7
