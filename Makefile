@@ -63,8 +63,9 @@ constraints: $(BIN)/python
 	@$(BIN)/python -m pip install -qq uv
 	@set --; for place in $$PIP_FIND_LINKS; do set -- "$$@" --find-links "$$place"; done; \
 	$(BIN)/uv pip compile "$$@" --quiet --upgrade --no-header --no-annotate --extra test --extra dev \
-		--python-version 3.11 pyproject.toml | sed -n 's/^\([A-Za-z0-9._-]*==[^+ ;]*\).*/\1/p' >constraints.new
-	@{ sed '/^[^#]/,$$d' constraints.txt; cat constraints.new; } >constraints.next
+		--python-version 3.11 pyproject.toml >constraints.new
+	@{ sed '/^[^#]/,$$d' constraints.txt; \
+		sed -n 's/^\([A-Za-z0-9._-]*==[^+ ;]*\).*/\1/p' constraints.new; } >constraints.next
 	@mv constraints.next constraints.txt; rm constraints.new
 
 clean:
