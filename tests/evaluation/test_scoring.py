@@ -48,8 +48,10 @@ def test_greedy_is_true_exactly_when_each_token_is_the_likeliest():
         tokens = torch.tensor([ids])
         ids.append(int(model(tokens, torch.zeros_like(tokens), torch.arange(len(ids))[None])[0, -1].argmax()))
     wrong = (*ids[:-1], (ids[-1] + 1) % BYTES)
-    scores = scorer().score([ScoreRequest(tuple(ids), 5), ScoreRequest(wrong, 5), ScoreRequest(wrong[:-1], 4)])
-    assert [s.greedy for s in scores] == [True, False, True]
+    requests = [(tuple(ids), 5), (wrong, 5), (wrong[:-1], 4), (tuple(ids), 6)]
+    scores = scorer().score([ScoreRequest(*request) for request in requests])
+    # The last one scores its first token too, which nothing precedes: no token is the likeliest there.
+    assert [s.greedy for s in scores] == [True, False, True, False]
 
 
 def test_a_token_after_nothing_is_a_uniform_guess():
