@@ -64,12 +64,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m infra.render", description="render the cluster definitions")
     parser.add_argument("--check", action="store_true", help="only say which files are out of date")
     check = parser.parse_args(arguments).check
-    stale = [path for path, text in files().items() if not path.exists() or path.read_text() != text]
-    for path in stale:
+    stale = {path: text for path, text in files().items() if not path.exists() or path.read_text() != text}
+    for path, text in stale.items():
         print(f"{'out of date' if check else 'written'}: {path}")
         if not check:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(files()[path])
+            path.write_text(text)
     return 1 if check and stale else 0
 
 

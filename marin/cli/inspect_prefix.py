@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -56,7 +55,7 @@ def status(store: Store) -> int:
         seconds = record.provenance["finished"] - record.provenance["started"]
         print(f"done     {record.display:<48} {when}  {seconds:8.1f}s  {number(record.size)}B")
     finished = {(layout.flat(record.name), layout.short(record.identity)) for record in done}
-    for name, identity in _claimed(store) - finished:
+    for name, identity in sorted(_claimed(store) - finished):
         claim = claim_state(store, name, identity)
         if claim.holder is not None and not claim.released:
             gone = " (its process is gone: the next run takes it over)" if process_is_gone(claim.holder) else ""
@@ -121,12 +120,11 @@ def list_things(store: Store, what: str | None) -> int:
             print(f"{number(record.size):>10}B  {record.display:<48} {record.path}")
         return 0
     folder = what.strip("/")
-    if re.fullmatch(r"[^/].*", folder):
-        found = store.list(folder)
-        if found:
-            for info in found:
-                print(f"{info.size:>12}  {info.key}")
-            return 0
+    found = store.list(folder) if folder else []
+    if found:
+        for info in found:
+            print(f"{info.size:>12}  {info.key}")
+        return 0
     record = find_record(store, what)
     for file in record.files:
         print(f"{file.size:>12}  {file.name}")

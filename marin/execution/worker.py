@@ -107,7 +107,7 @@ def failure_of(error: BaseException) -> Failure:
 
 @contextlib.contextmanager
 def captured_log() -> Iterator[io.StringIO]:
-    """Log records of this thread's work, as text, up to a limit."""
+    """Log records of this process while the block lasts, as text, up to a limit."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

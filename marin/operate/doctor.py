@@ -1,6 +1,6 @@
 """`doctor`: look at the installation, the machine, the store and the cluster, and say what to do.
 
-Nothing is left behind: the store's self-test removes its probe.
+The store's self-test removes its probe; of a local prefix only empty folders are left.
 """
 
 from __future__ import annotations

@@ -39,7 +39,6 @@ def small_seed(name: str) -> int:
 def _scale(
     *,
     pages: int,
-    vocab_size: int,
     model: ModelConfig,
     training: TrainingConfig,
     evalset: EvalSetConfig,
@@ -58,7 +57,7 @@ def _scale(
         evalfiles=(),
         decontamination=DecontaminationConfig(),
         policy=policy,
-        tokenizer=TokenizerConfig(vocab_size=vocab_size, pad_to_multiple=64, seed=small_seed("tokenizer")),
+        tokenizer=TokenizerConfig(vocab_size=model.vocab_size, pad_to_multiple=64, seed=small_seed("tokenizer")),
         tokenize=TokenizeConfig(),
         mixture=two_phases(policy.quality.buckets, tokens),
         model=model,
@@ -72,7 +71,6 @@ def smoke() -> Scale:
     """A run of at most 90 seconds, for tests and CI: every stage does its job, the model learns little."""
     return _scale(
         pages=320,
-        vocab_size=1_024,
         model=ModelConfig.shaped(
             width=64,
             layers=2,
@@ -111,7 +109,6 @@ def laptop() -> Scale:
     """The default: minutes on two cores, and a model that has plainly learned."""
     return _scale(
         pages=2_000,
-        vocab_size=4_096,
         model=ModelConfig.shaped(
             width=128,
             layers=4,
