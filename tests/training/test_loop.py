@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from marin.model.accounting import flops_per_token
 from marin.parallel.config import ParallelPlan
 from tests.training.rank_pool import RankFailed, shared_pool
 from tests.training.toy import ToyResult, ToyTask, toy_heldout, toy_model, toy_training, train_toy
@@ -43,6 +44,16 @@ def test_the_loss_falls_and_every_step_has_one_line(straight: list[ToyResult]) -
     assert losses(straight[0])[-1] < losses(straight[0])[0] - 0.1
     assert straight[0].lines[0]["mixture"] == {"even": 4, "odd": 4}
     assert scores(straight[0]) == scores(straight[1])
+
+
+def test_mfu_is_the_models_own_flops_of_real_tokens_over_the_measured_peak_of_all_ranks(
+    straight: list[ToyResult],
+) -> None:
+    assert straight[0].peak_flops == straight[1].peak_flops
+    for line in straight[0].lines:
+        speed = line["tokens"] / line["seconds"]["step"]
+        assert line["tokens_per_s"] == pytest.approx(speed)
+        assert line["mfu"] == pytest.approx(speed * flops_per_token(toy_model()) / straight[0].peak_flops)
 
 
 def test_a_killed_run_goes_on_bit_for_bit(straight: list[ToyResult], tmp_path: Any) -> None:

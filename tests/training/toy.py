@@ -125,6 +125,7 @@ class ToyResult:
     tokens: int
     skipped: int
     bias: list[list[float]]
+    peak_flops: float
 
 
 class Stopped(Exception):
@@ -182,6 +183,7 @@ def train_toy(task: ToyTask) -> ToyResult:
             tokens=result.progress.tokens,
             skipped=result.progress.step - result.progress.updates,
             bias=[router.bias.tolist() for router in trainee.model.routers()],
+            peak_flops=result.peak_flops,
         )
 
 
