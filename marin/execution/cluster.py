@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import queue
 import threading
@@ -41,6 +42,8 @@ IDLE_WORKERS = 6
 SHARD_PAUSE_SECONDS = 1.0
 START_ATTEMPTS = 5
 """Ray gives its own processes half a minute to come up, which a machine busy with other work can exceed."""
+
+logger = logging.getLogger(__name__)
 
 Message = tuple[str, Any]
 
@@ -93,13 +96,15 @@ def _step_messages(task: StepTask) -> Iterator[Message]:
     yield from messages_of(work)
 
 
-def _shard_result(spec: RunSpec, task: ShardTask) -> ShardOutcome | Failure:
-    """A shard's task."""
-    with captured_log(), scratch_folder() as scratch:
+def _shard_result(spec: RunSpec, task: ShardTask) -> tuple[ShardOutcome | Failure, str]:
+    """A shard's task: what became of it, and its log."""
+    result: ShardOutcome | Failure
+    with captured_log() as log, scratch_folder() as scratch:
         try:
-            return run_shard(spec, task, scratch, ignore_progress)
+            result = run_shard(spec, task, scratch, ignore_progress)
         except BaseException as error:
-            return failure_of(error)
+            result = failure_of(error)
+        return result, log.getvalue()
 
 
 _step = ray.remote(max_retries=0)(_step_messages)
@@ -171,7 +176,7 @@ def start_ray(address: str | None, cpus: float) -> None:
         try:
             ray.init(
                 address="local",
-                num_cpus=max(int(cpus), os.cpu_count() or 1),
+                num_cpus=max(math.ceil(cpus), os.cpu_count() or 1),
                 include_dashboard=False,
                 object_store_memory=EMBEDDED_OBJECT_STORE_BYTES,
                 _node_ip_address="127.0.0.1",
@@ -259,10 +264,13 @@ class RayFanout:
         return _shard.options(**options).remote(spec, task)
 
     def _result(self, reference: Any, what: str) -> ShardOutcome | Failure:
+        result: ShardOutcome | Failure
         try:
-            result: ShardOutcome | Failure = ray.get(reference)
+            result, log = ray.get(reference)
         except BaseException as error:
             return ray_failure(error, what)
+        if log:
+            logger.info("log of %s:\n%s", what, log)
         return result
 
     def gang(self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:

@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ray
@@ -47,18 +47,18 @@ class _RankProcess:
     def run(
         self, environment: dict[str, str], spec: RunSpec, folder: str, entry: Callable[[Any], Any], payload: Any
     ) -> Iterator[Message]:
-        """Stream progress, then the outcome or the failure, then the log."""
+        """Stream progress, then the log, then the outcome or the failure, after which nobody listens."""
         os.environ.update(environment)
 
         def work(send: Callable[[Message], None]) -> None:
             with captured_log() as log, scratch_folder() as scratch:
                 try:
                     outcome = run_rank(spec, folder, entry, payload, scratch, lambda p: send(("progress", p)))
-                    send(("done", outcome))
+                    last: Message = ("done", outcome)
                 except BaseException as error:
-                    send(("failed", failure_of(error)))
-                finally:
-                    send(("log", log.getvalue()))
+                    last = ("failed", failure_of(error))
+                send(("log", log.getvalue()))
+                send(last)
 
         yield from messages_of(work)
 
@@ -81,6 +81,11 @@ def run_gang(spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: R
         logger.warning("gang of %s: %s; restart %d of %d", spec.display, failure.message, restarts, RESTART_BUDGET)
         report({"done": 0, "total": None, "unit": "restarts", "figures": {"restarts": restarts}})
         time.sleep(RESTART_PAUSE_SECONDS * min(2 ** (restarts - 1), 60))
+
+
+def by_host(hosts: Sequence[str]) -> list[int]:
+    """The order of workers in which those of one host are neighbours; hosts come as they first appear."""
+    return sorted(range(len(hosts)), key=lambda worker: hosts.index(hosts[worker]))
 
 
 class _Gang:
@@ -141,6 +146,9 @@ class _Gang:
             places = ray.get([actor.address.remote() for actor in self.actors])
         except BaseException as error:
             raise StepFailed(ray_failure(error, f"a rank of {self.spec.display}")) from None
+        order = by_host([address for address, _ in places])
+        self.actors = [self.actors[worker] for worker in order]
+        places = [places[worker] for worker in order]
         hosts = [address for address, _ in places]
         life = uuid.uuid4().hex[:8]
         for rank, actor in enumerate(self.actors):

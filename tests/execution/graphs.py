@@ -5,6 +5,7 @@ Executions are counted in a folder outside the store, which is never part of an 
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -120,6 +121,7 @@ class Shard:
 def square(shard: Shard) -> int:
     """A shard function: its square, also in a file."""
     shard.probe.note(f"shard-{shard.number}")
+    logging.getLogger(__name__).warning("shard %d speaks", shard.number)
     run = current_run()
     run.write_bytes(f"part-{shard.number:03d}.txt", str(shard.number**2).encode())
     run.account(Flow("numbers", read=1, kept=1))
@@ -159,6 +161,7 @@ def rank_entry(payload: GangPayload) -> int:
     assert world == run.fleet.workers
     assert {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ)
     payload.probe.note(f"rank-{rank}")
+    logging.getLogger(__name__).warning("rank %d speaks", rank)
     if payload.kind == "killed once" and executions(payload.probe.tally, f"rank-{rank}") <= 1:
         if rank == 1:
             run.state.create("rank-1-was-here", b"")

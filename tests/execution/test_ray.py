@@ -168,3 +168,21 @@ def test_a_killed_and_an_interrupted_driver_on_ray_are_followed_without_redoing_
     for number in done - {max(done)}:
         assert executions(probe.tally, f"shard-{number}") <= 2
     assert sum(executions(probe.tally, f"shard-{number}") for number in range(12)) <= 12 + 2 * 3
+
+
+def log_of(store: Store, step: str) -> str:
+    (key,) = [info.key for info in store.list("_runs") if f"/logs/{step}-" in info.key]
+    return store.read(key).decode()
+
+
+def test_every_shard_and_every_rank_has_its_log_in_that_of_the_step(store: Store, probe: Probe) -> None:
+    assert run(squares("x", MapConfig(shards=3), probe), store).succeeded
+    assert all(f"shard {number} speaks" in log_of(store, "test.squares") for number in range(3))
+    assert run(gang("plain", probe).on(Fleet(workers=2)), store).succeeded
+    assert all(f"rank {rank} speaks" in log_of(store, "test.gang") for rank in range(2))
+
+
+def test_ranks_of_one_host_are_neighbours() -> None:
+    from marin.execution.gang import by_host
+
+    assert by_host(["b", "a", "b", "c", "a"]) == [0, 2, 1, 4, 3]
