@@ -40,7 +40,9 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
         extract=ExtractConfig(extractor="resiliparse"),
         signals=SignalConfig(),
         dedup=DedupConfig(),
-        evalset=EvalSetConfig(validation_share=0.0005, choice_items=2_000, rolling_documents=1_000),
+        evalset=EvalSetConfig(
+            validation_share=0.0005, choice_items=2_000, rolling_documents=1_000, seed=small_seed("evalset")
+        ),
         evalfiles=(),
         decontamination=DecontaminationConfig(),
         policy=Policy(quality=QualityConfig(buckets=QUALITY_BUCKETS)),
