@@ -61,6 +61,10 @@ def ray_failure(error: BaseException, what: str) -> Failure:
         ray.exceptions.LocalRayletDiedError,
         ray.exceptions.RaySystemError,
     )
+    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error, ray.exceptions.RaySystemError):
+        last = str(error).strip().splitlines()[-1]
+        message = f"the worker of {what} cannot read its task, as it lacks what this process has: {last}"
+        return Failure(FailureClass.error, "TaskUnreadable", message, str(error), "")
     if isinstance(error, ray.exceptions.TaskCancelledError):
         return Failure(FailureClass.cancelled, "Cancelled", f"{what} was cancelled", "", "")
     if isinstance(error, memory):

@@ -186,3 +186,16 @@ def test_ranks_of_one_host_are_neighbours() -> None:
     from marin.execution.gang import by_host
 
     assert by_host(["b", "a", "b", "c", "a"]) == [0, 2, 1, 4, 3]
+
+
+def test_a_task_that_a_worker_cannot_read_is_no_lost_worker() -> None:
+    from ray.exceptions import RaySystemError, RayTaskError, WorkerCrashedError
+
+    from marin.execution.cluster import ray_failure
+
+    trace = "Traceback\nModuleNotFoundError: No module named 'only_here'"
+    failure = ray_failure(RayTaskError("step", trace, RaySystemError(trace)).as_instanceof_cause(), "documents/clean")
+    assert failure.kind is FailureClass.error
+    assert "documents/clean cannot read its task" in failure.message and "'only_here'" in failure.message
+    assert ray_failure(RaySystemError("gone"), "documents/clean").kind is FailureClass.preempted
+    assert ray_failure(WorkerCrashedError(), "documents/clean").kind is FailureClass.preempted
