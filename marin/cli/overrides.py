@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from marin.cli.arguments import USAGE_ERROR, fail, nearest
+from marin.cli.kinds import hints_of, members_of, wrong_kind
 
 C = TypeVar("C")
 
@@ -96,8 +97,57 @@ def merge(config: Any, tree: Any, other: Any, path: str = "") -> Any:
         where = f"{path}.{key}" if path else str(key)
         if key not in merged:
             fail(f"the config has no {where}{nearest(str(key), map(str, merged))}", USAGE_ERROR)
+        check_kind(hints_of(type(config))[key], value, where)
+        if is_other_alternative(hints_of(type(config))[key], getattr(config, key), value):
+            merged[key] = value
+            continue
         merged[key] = merge(getattr(config, key), merged[key], value, where)
     return merged
+
+
+def is_other_alternative(annotation: Any, now: Any, value: Any) -> bool:
+    """Whether a table is meant for another dataclass of a union than the one that stands there."""
+    classes = [member for member in members_of(annotation) if dataclasses.is_dataclass(member)]
+    if len(classes) < 2 or not isinstance(value, dict) or not dataclasses.is_dataclass(now):
+        return False
+    return not set(value) <= {field.name for field in dataclasses.fields(now)}
+
+
+def check_kind(annotation: Any, value: Any, where: str) -> None:
+    """Exit with one line when a value cannot be meant for a setting."""
+    wrong = wrong_kind(annotation, value, where)
+    if wrong is not None:
+        fail(wrong, USAGE_ERROR)
+
+
+def annotation_at(config: Any, path: str) -> Any:
+    """The annotation of the setting at a dotted path, or Any below a list or table."""
+    annotation: Any = Any
+    for part in path.split("."):
+        if not dataclasses.is_dataclass(config):
+            return Any
+        annotation = hints_of(type(config))[part]
+        config = getattr(config, part)
+    return annotation
+
+
+def read_yaml(text: str) -> Any:
+    """YAML in which no key stands twice, since the first of two would be lost; raises `yaml.YAMLError`."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Refuses a key that stands twice."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            for key in keys:
+                if keys.count(key) > 1:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key!r} stands twice", node.start_mark
+                    )
+            return super().construct_mapping(node, deep)
+
+    return yaml.load(text, Loader)
 
 
 def read_config(path: str) -> Any:
@@ -105,7 +155,7 @@ def read_config(path: str) -> Any:
     import yaml
 
     try:
-        loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        loaded = read_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         fail(f"--config {path}: {error.strerror}", USAGE_ERROR)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -151,9 +201,11 @@ def effective(config: C, config_file: str | None, rest: list[str], flags: list[s
         tree = merge(config, tree, read_config(config_file))
     for path, text in split_overrides(rest, tree, flags):
         try:
-            set_path(tree, path, value_of(text, get_path(tree, path)))
+            value = value_of(text, get_path(tree, path))
         except yaml.YAMLError:
             fail(f"--{path}: {text!r} is not a YAML value", USAGE_ERROR)
+        check_kind(annotation_at(config, path), value, f"--{path}")
+        set_path(tree, path, value)
     return decode_config(type(config), tree)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-import yaml
 
-from marin.cli.overrides import decode_config, encode_config, merge, to_yaml
+from marin.cli.overrides import decode_config, encode_config, merge, read_config, to_yaml
 from tests.execution.recipes import identity, whatever
 
 
@@ -47,7 +47,10 @@ class Settings:
 
 def load(text: str) -> Settings:
     """As `--config FILE` does it: the file's values over the defaults."""
-    return decode_config(Settings, merge(Settings(), encode_config(Settings()), yaml.safe_load(text)))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "settings.yaml")
+        file.write_text(text)
+        return decode_config(Settings, merge(Settings(), encode_config(Settings()), read_config(str(file))))
 
 
 GOOD: dict[str, tuple[str, dict[str, Any]]] = {
@@ -74,6 +77,16 @@ BAD = {
     "span": "{span: [1, 2, 3]}",
     "szies": "{szies: [1]}",
     "sizes": "{sizes: 3}",
+    "name": "{name: no}",
+    "name ": "{name: null}",
+    "name  ": "{name: 1.50}",
+    "weights": "{weights: {no: .5}}",
+    "stops": "{stops: [null]}",
+    "limit": "{limit: true}",
+    "sizes ": "{sizes: [true]}",
+    "span ": "{span: [true, false]}",
+    "model": "{model: 3}",
+    "stands twice": "{limit: 1, limit: 2}",
 }
 
 
@@ -96,4 +109,10 @@ def test_a_bad_config_is_refused_in_one_line_naming_the_field(name: str, capsys:
     said = capsys.readouterr().err
     assert caught.value.code == 2
     assert len(said.strip().splitlines()) == 1
-    assert {"both": "model", "neither": "model"}.get(name, name) in said
+    assert {"both": "model", "neither": "model"}.get(name, name).strip() in said
+
+
+def test_a_table_for_another_alternative_of_a_union_takes_the_place_of_the_one_that_stood_there() -> None:
+    with_moe = Settings(model=Moe())
+    merged = merge(with_moe, encode_config(with_moe), {"model": {"width": 4}})
+    assert decode_config(Settings, merged).model == Dense(4)

@@ -45,6 +45,11 @@ def test_a_table_in_a_file_replaces_the_scales_table_whole(tmp_path: Path) -> No
         (["--training.steps", "0"], "steps is 0; give at least 1"),
         (["--training.steps", "[1"], "is not a YAML value"),
         (["--extract.extractor", "boilerpipe"], "extractor"),
+        (["--signals.language.keep", "de"], "--signals.language.keep takes a list such as [a, b], not 'de'"),
+        (["--signals.language.keep", "[en, no]"], "--signals.language.keep.1 takes a text, not false (or no)"),
+        (["--training.steps", "null"], "--training.steps takes a whole number, not null"),
+        (["--model.window", "true"], "--model.window takes a whole number, not true"),
+        (["--training", "5"], "--training takes a group of settings, not 5"),
     ],
 )
 def test_a_wrong_flag_is_one_line_that_names_it(
@@ -64,6 +69,9 @@ def test_a_wrong_flag_is_one_line_that_names_it(
         ("training: {step: 5}", "the config has no training.step; did you mean steps"),
         ("- a list", "holds no mapping"),
         ("a: [", "is not YAML"),
+        ("training: 5", "training takes a group of settings, not 5"),
+        ("training: {steps: [1]}", "training.steps takes a whole number"),
+        ("training: {steps: 7}\ntraining: {seed: 3}", "'training' stands twice"),
     ],
 )
 def test_a_wrong_file_is_one_line_that_names_the_field(
