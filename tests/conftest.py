@@ -24,6 +24,7 @@ def ray_cluster() -> Iterator[None]:
             ray.init(
                 address="local",
                 num_cpus=2,
+                resources={"marin_fixed": 1},
                 include_dashboard=False,
                 object_store_memory=256_000_000,
                 configure_logging=False,

@@ -87,6 +87,8 @@ def parse(argv: list[str] | None, default: str) -> Request:
     """Read a command line; exits with 2 and one line when it is wrong."""
     parser = experiment_parser(default)
     known, rest = parser.parse_known_args(argv)
+    if not known.prefix.strip():
+        fail("--prefix is empty; name a folder or a bucket", USAGE_ERROR)
     try:
         base = scale_named(known.scale)
     except ValueError as error:
@@ -178,13 +180,20 @@ def run_plan(plan: Plan, store: Store, request: Request, options: RunOptions) ->
     config = to_yaml(request.scale).encode()
     options = replace(options, attachments={"config.yaml": config})
     console = console_for(sys.stdout)
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+
+    def backend() -> Backend:
+        console.note(
+            f"joining the Ray cluster at {request.cluster}" if request.cluster else "starting Ray on this machine"
+        )
+        return start_backend(plan, request.cluster)
+
+    previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        runner = Runner(store, plan, options, lambda: start_backend(plan, request.cluster), console)
-        result = runner.run()
+        result = Runner(store, plan, options, backend, console).run()
     finally:
         console.close()
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
     return report_result(result, store)
 
 

@@ -6,8 +6,10 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from typing import BinaryIO
 
-from marin.execution import StepError, layout
+from marin.execution import Artifact, StepError, layout
+from marin.execution.artifact import bind
 from marin.execution.claims import claim_state, process_is_gone
 from marin.execution.console import number
 from marin.execution.plan import existing_records
@@ -16,13 +18,17 @@ from marin.storage import MissingObject, Store
 
 
 def records(store: Store) -> Iterator[Record]:
-    """The answering record of every step of a prefix."""
+    """The answering record of every step of a prefix; a damaged one is named on standard error and left out."""
     for (name, identity), generation in sorted(existing_records(store).items()):
-        yield load_record(store, layout.record_key(name, identity, generation))
+        try:
+            yield load_record(store, layout.record_key(name, identity, generation))
+        except StepError as error:
+            print(f"damaged: {error}", file=sys.stderr)
 
 
 def find_record(store: Store, what: str) -> Record:
     """The one step that a name, a name-id, a label or the start of an id means; `StepError` when it is none or many."""
+    what = what.partition(" (")[0]  # a step as `marin ls` prints it, with its label
     flat = layout.flat(what)
     existing = existing_records(store)
     hits = [
@@ -36,13 +42,11 @@ def find_record(store: Store, what: str) -> Record:
             return labelled[0]
         hits = [(layout.flat(record.name), layout.short(record.identity), record.generation) for record in labelled]
     if not hits:
-        names = ", ".join(sorted({name for name, _ in existing})) or "none"
+        names = ", ".join(sorted({layout.unflat(name) for name, _ in existing})) or "none"
         raise StepError(f"{store.url} has no step {what!r}; steps there: {names}")
     if len(hits) > 1:
         found = [load_record(store, layout.record_key(*hit)) for hit in hits]
-        ways = ", ".join(
-            f"{layout.flat(one.name)}-{layout.short(one.identity)} ({one.label or 'no label'})" for one in found
-        )
+        ways = ", ".join(one.display if one.label else f"{one.display} (no label)" for one in found)
         raise StepError(f"{what!r} is {len(hits)} steps: {ways}")
     return load_record(store, layout.record_key(*hits[0]))
 
@@ -59,11 +63,11 @@ def status(store: Store) -> int:
         claim = claim_state(store, name, identity)
         if claim.holder is not None and not claim.released:
             gone = " (its process is gone: the next run takes it over)" if process_is_gone(claim.holder) else ""
-            print(f"running  {name}-{identity}  by run {claim.holder.run} on {claim.holder.host}{gone}")
+            print(f"running  {layout.unflat(name)}-{identity}  by run {claim.holder.run} on {claim.holder.host}{gone}")
     for key in _newest_failures(store, finished):
         failure = json.loads(store.read(key))
         first = failure["message"].splitlines()[0] if failure["message"] else ""
-        print(f"failed   {key.split('/')[1]}  {failure['error']}: {first}  ({store.url_of(key)})")
+        print(f"failed   {layout.unflat(key.split('/')[1])}  {failure['error']}: {first}  ({store.url_of(key)})")
     if not done:
         print(f"no finished step in {store.url}")
     return 0
@@ -116,8 +120,11 @@ def _indented(text: str, spaces: int) -> str:
 def list_things(store: Store, what: str | None) -> int:
     """Print the steps of a prefix, the files of a step, or the objects of a folder."""
     if what is None:
-        for record in records(store):
+        done = list(records(store))
+        for record in done:
             print(f"{number(record.size):>10}B  {record.display:<48} {record.path}")
+        if not done:
+            print(f"no finished step in {store.url}")
         return 0
     folder = what.strip("/")
     found = store.list(folder) if folder else []
@@ -133,33 +140,40 @@ def list_things(store: Store, what: str | None) -> int:
 
 def cat(store: Store, what: str, file: str | None, limit: int) -> int:
     """Print a file of a step, or an object by its key."""
-    key = what.strip("/")
-    if file is not None:
-        files = {one.name: one.key for one in find_record(store, what).files}
-        if file not in files:
-            raise StepError(f"{what} has no file {file!r}; it has {', '.join(sorted(files)[:20]) or 'none'}")
-        key = files[file]
-    if key.endswith(".parquet"):
-        _print_parquet(store, key, limit)
-        return 0
+    name = file or what.strip("/")
     try:
-        with store.open(key) as source:
+        with open_thing(store, what, file) as source:
+            if name.endswith(".parquet"):
+                _print_parquet(source, name, limit)
+                return 0
             while chunk := source.read(1 << 20):
                 sys.stdout.buffer.write(chunk)
     except MissingObject as error:
-        raise StepError(f"{error}; list what is there with: marin ls") from error
+        raise StepError(f"{error}; list what is there with `marin ls`, or name a step and a FILE of it") from error
     sys.stdout.buffer.flush()
     return 0
 
 
-def _print_parquet(store: Store, key: str, limit: int) -> None:
+def open_thing(store: Store, what: str, file: str | None) -> BinaryIO:
+    """A stream over a step's file, which must be as its record says, or over an object of the prefix."""
+    if file is None:
+        return store.open(what.strip("/"))
+    artifact = Artifact()
+    bind(artifact, store, find_record(store, what))
+    return artifact.open(file)
+
+
+def _print_parquet(source: BinaryIO, name: str, limit: int) -> None:
+    import pyarrow
     import pyarrow.parquet as parquet
 
-    with store.open(key) as source:
-        left = limit
+    left = limit
+    try:
         for batch in parquet.ParquetFile(source).iter_batches(batch_size=min(256, max(1, limit))):
             for row in batch.to_pylist()[:left]:
                 print(json.dumps(row, ensure_ascii=False, default=str))
             left -= min(left, batch.num_rows)
             if not left:
                 return
+    except pyarrow.ArrowException as error:
+        raise StepError(f"{name} is no whole parquet file: {str(error).splitlines()[0]}") from error

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import types
 import typing
 from typing import Any
 
 
-@functools.cache
-def hints_of(cls: Any) -> dict[str, Any]:
+def hints_of(cls: type) -> dict[str, Any]:
     """Annotations of a dataclass's fields."""
     return typing.get_type_hints(cls)
 

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 import ray
 import ray.exceptions
 
+from marin.execution.address import unreachable
 from marin.execution.context import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask, run_shard
 from marin.execution.failures import RETRY_BUDGET, FailureClass, StepError
 from marin.execution.inline import ignore_progress
@@ -37,6 +39,10 @@ from marin.execution.worker import (
 
 GB = 2**30
 EMBEDDED_OBJECT_STORE_BYTES = 128 << 20
+FIXED = "marin_fixed"
+"""A resource that a cluster has whose nodes are all there: what no node can give is then an error at once."""
+ELASTIC_BACKLOG = 64
+"""Shards that wait in Ray on a cluster that may grow, so that it sees what is wanted."""
 IDLE_WORKERS = 6
 """Worker processes that embedded Ray keeps for the next task: a step and its shards come in short bursts."""
 SHARD_PAUSE_SECONDS = 1.0
@@ -127,7 +133,8 @@ class RayBackend:
         self._lock = threading.Lock()
         self._joined = address is None and ray.is_initialized()
         if not self._joined:
-            start_ray(address, cpus)
+            with kept_signal_handlers():
+                start_ray(address, cpus)
 
     def run(self, task: StepTask, report: Report) -> Outcome:
         fans_out = task.spec.fans_out
@@ -165,10 +172,26 @@ class RayBackend:
             ray.shutdown()
 
 
+@contextlib.contextmanager
+def kept_signal_handlers() -> Iterator[None]:
+    """Put back this process's signal handlers: Ray's own would end the driver with its claims still held."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in kept.items():
+                if handler is not None:
+                    signal.signal(number, handler)
+
+
 def start_ray(address: str | None, cpus: float) -> None:
     """Join a cluster, or start Ray on this machine, bound to loopback."""
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     if address is not None:
+        silence = unreachable(address)
+        if silence is not None:
+            raise StepError(f"{silence}; start the cluster, or mend --cluster or RAY_ADDRESS")
         try:
             ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -184,6 +207,7 @@ def start_ray(address: str | None, cpus: float) -> None:
                 include_dashboard=False,
                 object_store_memory=EMBEDDED_OBJECT_STORE_BYTES,
                 _node_ip_address="127.0.0.1",
+                resources={FIXED: 1},
                 _system_config={"num_workers_soft_limit": IDLE_WORKERS},
                 **quiet,
             )
@@ -216,7 +240,13 @@ def amount_text(name: str, amount: float) -> str:
 
 
 def missing_resources(demand: dict[str, float]) -> str:
-    """Why no node of the cluster can ever meet a demand, or an empty text."""
+    """Why no node of the cluster can ever meet a demand, or an empty text.
+
+    A cluster that does not say that its nodes are all there may grow by the node that is missing: then the demand
+    waits for it, as Ray's autoscaler expects.
+    """
+    if not ray.cluster_resources().get(FIXED):
+        return ""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(all(node.get(name, 0.0) >= amount for name, amount in demand.items()) for node in nodes):
         return ""
@@ -238,11 +268,12 @@ class RayFanout:
             if lacking:
                 raise StepError(f"a shard of {spec.display} {lacking}")
         waiting = list(reversed(tasks))
-        width = max(2, 2 * int(ray.cluster_resources().get("CPU", 1)))
+        least = 2 if ray.cluster_resources().get(FIXED) else ELASTIC_BACKLOG
         tries: dict[tuple[int, FailureClass], int] = {}
         running: dict[Any, ShardTask] = {}
         try:
             while waiting or running:
+                width = max(least, 2 * int(ray.cluster_resources().get("CPU", 1)))
                 while waiting and len(running) < width:
                     task = waiting.pop()
                     running[self._start(spec, task)] = task

@@ -65,6 +65,10 @@ class PlainConsole:
         with self._lock:
             print(f"{time.monotonic() - self._start:7.1f}s {mark} {text}", file=self._stream, flush=True)
 
+    def note(self, text: str) -> None:
+        """Say something of the run as a whole."""
+        self._line(" ", text)
+
     def changed(self, progress: Progress, text: str = "") -> None:
         """Say what became of a step."""
         detail = text.splitlines()[0] if text else evidence_text(progress) if progress.status is Status.done else ""
@@ -107,6 +111,10 @@ class LiveConsole:
         self._bars.start()
         self._tasks: dict[int, Any] = {}
         self._lock = threading.Lock()
+
+    def note(self, text: str) -> None:
+        """Say something of the run as a whole."""
+        self._bars.console.print(text, style="dim", markup=False)
 
     def changed(self, progress: Progress, text: str = "") -> None:
         """Open or close a step's bar."""

@@ -49,10 +49,15 @@ def _is_reference(value: Any) -> bool:
     return isinstance(value, dict) and set(value) == {"$dependency"}
 
 
+def named(step: PlannedStep) -> str:
+    """A step's name with its label, if it has one."""
+    return f"{step.name} ({step.call.label})" if step.call.label else step.name
+
+
 def nearest_record(step: PlannedStep, plan: Plan, store: Store) -> tuple[Record, list[str]] | None:
     """The earlier record of the same step name with the fewest differences, and those differences."""
     flat, own = layout.flat(step.name), layout.short(step.identity)
-    names = {other.identity: other.name for other in plan.steps}
+    names = {other.identity: named(other) for other in plan.steps}
     candidates = [
         (identity, generation)
         for (name, identity), generation in plan.existing.items()

@@ -22,7 +22,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from marin.execution.claims import check_lease
-from marin.execution.cluster import Message, messages_of, missing_resources, ray_failure
+from marin.execution.cluster import FIXED, Message, messages_of, missing_resources, ray_failure
 from marin.execution.context import RankOutcome, Report, RunSpec, run_rank
 from marin.execution.failures import FailureClass, StepError
 from marin.execution.inline import free_port, rank_environment
@@ -117,7 +117,7 @@ class _Gang:
         if fleet.gpus_per_worker:
             bundle["GPU"] = float(fleet.gpus_per_worker)
         lacking = missing_resources(bundle)
-        if not lacking:
+        if not lacking and ray.cluster_resources().get(FIXED):
             for name, amount in bundle.items():
                 total = ray.cluster_resources().get(name, 0.0)
                 if total < amount * fleet.workers:
@@ -134,7 +134,9 @@ class _Gang:
         return group
 
     def _fits_one_node(self, bundle: dict[str, float]) -> bool:
-        return not missing_resources({name: amount * self.spec.fleet.workers for name, amount in bundle.items()})
+        wanted = {name: amount * self.spec.fleet.workers for name, amount in bundle.items()}
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in nodes)
 
     def _start(self, group: PlacementGroup) -> None:
         fleet = self.spec.fleet

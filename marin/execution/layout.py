@@ -23,6 +23,11 @@ def flat(name: str) -> str:
     return name.replace("/", ".")
 
 
+def unflat(name: str) -> str:
+    """A step's name as people write it, from one path part."""
+    return name.replace(".", "/")
+
+
 def step_folder(name: str, label: str | None, identity: str) -> str:
     """The folder of a step's attempts and state."""
     return f"{name}/{label}-{short(identity)}" if label else f"{name}/{short(identity)}"

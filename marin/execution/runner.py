@@ -243,7 +243,7 @@ class Runner:
                 if broken or stopped:
                     progress.status = Status.blocked
                     progress.blocked_by = broken[0].display if broken else "--fail-fast"
-                    self._tell(progress, f"blocked by {progress.blocked_by}")
+                    self._tell(progress, f"needs {progress.blocked_by}")
                     changed = True
 
     def _pass_on_progress(self) -> None:
@@ -333,17 +333,18 @@ class Runner:
         return True
 
     def _run_claimed(self, progress: Progress, claim: Claim) -> None:
+        step = progress.step
+        backend = self._backend_for(step)
         progress.status = Status.running
         progress.started = time.monotonic()
         self._tell(progress)
-        step = progress.step
         tries = dict.fromkeys(RETRY_BUDGET, 0)
         while True:
             progress.attempts += 1
             attempt = progress.attempts
             task = self._task(step, claim, attempt)
             started = time.time()
-            outcome = self._backend_for(step).run(task, self._report(progress))
+            outcome = backend.run(task, self._report(progress))
             self.log.log(f"{layout.flat(step.name)}-{layout.short(step.identity)}", attempt, outcome.log)
             if outcome.failure is None:
                 step.record = self._commit(step, task, outcome, started)

@@ -5,16 +5,13 @@ The store's self-test removes its probe; of a local prefix only empty folders ar
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
+from marin.execution.address import split_address, unreachable
 from marin.operate.findings import Finding, Level
 from marin.operate.machine import check_disk, check_memory, check_shared_memory, check_temporary
 from marin.operate.packages import check_packages
 from marin.storage import StoreError, open_store, split_url
-
-RAY_PORT = 6379
-CONNECT_SECONDS = 3.0
 
 
 def doctor(prefix: str, cluster: str | None = None) -> list[Finding]:
@@ -54,14 +51,12 @@ def check_cluster(address: str | None) -> Finding:
     if address == "auto":
         return Finding("ray", Level.ok, "a run joins the cluster that runs on this machine")
     host, port = split_address(address)
-    try:
-        with socket.create_connection((host, port), timeout=CONNECT_SECONDS):
-            pass
-    except OSError as error:
+    silence = unreachable(address)
+    if silence is not None:
         return Finding(
             "ray",
             Level.fail,
-            f"nothing answers at {host}:{port} ({error})",
+            silence,
             "start the cluster (infra/README.md), mend --cluster or RAY_ADDRESS, or unset it for an embedded Ray",
         )
     if not token_file().exists():
@@ -77,12 +72,3 @@ def check_cluster(address: str | None) -> Finding:
 def token_file() -> Path:
     """Where Ray looks for the cluster's token when no variable names one."""
     return Path.home() / ".ray" / "auth_token"
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """(host, port) of `HOST`, `HOST:PORT`, `ray://HOST:PORT` or `[IPv6]:PORT`; Ray's own port where none is given."""
-    rest = address.rpartition("://")[2].rstrip("/")
-    host, colon, port = rest.rpartition(":")
-    if not colon or not port.isdigit():
-        return rest.strip("[]"), RAY_PORT
-    return host.strip("[]"), int(port)

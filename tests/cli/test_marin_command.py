@@ -86,3 +86,24 @@ def test_model_prints_the_published_numbers(
     assert (printed["total_parameters"], printed["active_parameters"], printed["steps"]) == (total, active, steps)
     if flops is not None:
         assert printed["flops_per_token"] == flops
+
+
+def test_a_step_is_found_by_the_name_that_ls_prints_and_a_cut_file_is_named_with_the_way_out(
+    prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("ls", "--prefix", prefix) == 0
+    _, display, label, place = capsys.readouterr().out.split()
+    assert run("show", f"{display} {label}", "--prefix", prefix) == 0
+    capsys.readouterr()
+    (Path(prefix) / place / "text.txt").write_text("cut")
+    assert run("cat", "greeting", "text.txt", "--prefix", prefix) == 1
+    assert "has 3 bytes, its record says 11" in (said := capsys.readouterr().err) and "--force" in said
+
+
+def test_a_damaged_record_is_named_and_the_others_are_shown(prefix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    materialise(write_text("another"), prefix)
+    next(Path(prefix).glob("_steps/*.json")).write_text("{ broken")
+    assert run("status", "--prefix", prefix) == 0
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 1 and captured.out.startswith("done")
+    assert "is damaged" in captured.err

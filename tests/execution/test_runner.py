@@ -483,4 +483,4 @@ def test_a_plain_console_says_what_became_of_each_step(store: Store, probe: Prob
     lines = stream.getvalue().splitlines()
     assert any("\u2713 test/squares-" in line and "2 of 2 numbers, 2B in 2 files" in line for line in lines)
     assert any("\u2717 test/failing-" in line and "StepError: the crawl has no pages" in line for line in lines)
-    assert any("test/joined-" in line and "blocked by test/failing-" in line for line in lines)
+    assert any("test/joined-" in line and "blocked: needs test/failing-" in line for line in lines)

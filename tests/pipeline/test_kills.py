@@ -48,7 +48,7 @@ def test_killed_while_duplicates_are_removed_the_next_run_completes_and_redoes_n
 
 
 @pytest.mark.ray
-def test_killed_in_training_once_the_driver_and_once_a_rank_the_curve_has_no_gap_and_no_double(
+def test_stopped_in_training_by_kill_by_sigterm_and_by_a_dead_rank_the_curve_has_no_gap_and_no_double(
     smoke_prefix: Path, tmp_path: Path
 ) -> None:
     prefix = copy_without(smoke_prefix, tmp_path / "p", "model/pretrain", "evaluations/report")
@@ -64,9 +64,13 @@ def test_killed_in_training_once_the_driver_and_once_a_rank_the_curve_has_no_gap
     kill(driver)
     driver = start(prefix, *flags)
     wait_until(lambda: saved(20), driver, "a second checkpoint")
-    ranks = rank_processes(driver.pid)
-    if ranks:
-        os.kill(ranks[-1], signal.SIGKILL)
+    driver.send_signal(signal.SIGTERM)
+    assert driver.wait(timeout=60) == 130, prefix.with_suffix(".log").read_text()[-3000:]
+    claims = sorted((prefix / "_claims").glob("model.pretrain-*/*.json"))
+    assert claims[-1].with_suffix(".released").exists()
+    driver = start(prefix, *flags)
+    wait_until(lambda: bool(rank_processes(driver.pid)), driver, "ranks")
+    os.kill(rank_processes(driver.pid)[-1], signal.SIGKILL)
     assert driver.wait(timeout=240) == 0, prefix.with_suffix(".log").read_text()[-3000:]
     after = records(prefix)
     assert {name: after[name] for name in before} == before

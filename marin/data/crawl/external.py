@@ -21,7 +21,8 @@ _LISTS = (".paths", ".paths.gz")
 def find_warcs(config: CrawlConfig) -> tuple[WarcFile, ...]:
     """The WARC files of a crawl, with their sizes.
 
-    A glob pattern stands for its matches in sorted order. A list file (``warc.paths``, ``warc.paths.gz``) stands for
+    A path that is there is that file, whatever characters its name has; otherwise a glob pattern stands for its matches
+    in sorted order. A list file (``warc.paths``, ``warc.paths.gz``) stands for
     its lines; a line that is not a URL or absolute path lies beside the list's root: for the lists that Common Crawl
     publishes, below the part of the URL before ``crawl-data/``.
 
@@ -58,6 +59,9 @@ def _expand(path: str, field: str) -> Iterator[str]:
     elif _GLOB.intersection(path) and not path.startswith(("http://", "https://")):
         with _explained(path, field):
             filesystem, pattern = url_to_fs(path)
+            if filesystem.exists(pattern):  # brackets are ordinary characters in the name of a file that is there
+                yield path
+                return
             matches = sorted(filesystem.unstrip_protocol(match) for match in filesystem.glob(pattern))
         if not matches:
             raise StepError(f"{field}: no WARC file matches {path!r}; check the pattern")
