@@ -16,7 +16,7 @@ from marin.execution import Fleet
 from marin.model.accounting import rung_steps
 from marin.model.config import ModelConfig
 from marin.optim.config import OptimizerConfig
-from marin.parallel.config import ParallelPlan
+from marin.parallel.config import ParallelPlan, Recompute
 from marin.recipes.mixing import two_phases
 from marin.recipes.models import LADDER_BATCH
 from marin.recipes.scale import Scale
@@ -60,6 +60,7 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
             validation=ValidationGrid(percents=tuple(float(percent) for percent in range(5, 100, 5)), sequences=1_024),
             micro_batch_sequences=micro_batch,
             parallel=plan,
+            recompute=Recompute.FULL,
             checkpoints=CheckpointPolicy(every_steps=checkpoint_steps),
         ),
         fleet=fleet,
