@@ -11,21 +11,41 @@ import threading
 from typing import BinaryIO
 
 from marin.storage.remote import RemoteStore
-from marin.storage.store import AlreadyExists, check_key
+from marin.storage.store import AlreadyExists, ObjectInfo, check_key
 from marin.storage.writer import ChecksummedWriter
 
-_creating = threading.Lock()
+_lock = threading.RLock()
 
 
 class MemoryStore(RemoteStore):
-    """fsspec's memory file system; a lock of this process stands in for the conditional write."""
+    """fsspec's memory file system, which threads must not use at once; its lock also makes the write conditional."""
+
+    def read(self, key: str) -> bytes:
+        with _lock:
+            return super().read(key)
+
+    def put(self, key: str, data: bytes) -> None:
+        with _lock:
+            super().put(key, data)
+
+    def size(self, key: str) -> int | None:
+        with _lock:
+            return super().size(key)
+
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        with _lock:
+            return super().list(prefix)
+
+    def delete(self, key: str) -> None:
+        with _lock:
+            super().delete(key)
 
     def open(self, key: str) -> BinaryIO:
         return io.BytesIO(self.read(key))
 
     def create(self, key: str, data: bytes) -> None:
         full = self._full(key)
-        with _creating:
+        with _lock:
             if self._fs.exists(full):
                 raise AlreadyExists(f"{self.url_of(key)} exists")
             self._fs.pipe_file(full, data)
