@@ -103,7 +103,7 @@ def test_a_record_without_a_length_is_dropped_and_the_next_one_is_found(packagin
     assert len(report.damaged) == 1
 
 
-@pytest.mark.parametrize("data", [b"", gzip.compress(b"")])
+@pytest.mark.parametrize("data", [b"", gzip.compress(b"", mtime=0)])
 def test_a_file_without_records_is_valid(data):
     assert _read(data) == ([], FileReport())
 
