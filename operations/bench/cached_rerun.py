@@ -34,6 +34,10 @@ from pathlib import Path
 
 DOIT_CONFIG = {"verbosity": 0}
 
+def write(path):
+    Path(path).write_text("{}")
+
+
 def task_step():
     for number in range(COUNT):
         target = f"out/{number}.json"
@@ -41,7 +45,7 @@ def task_step():
             "name": str(number),
             "file_dep": [f"out/{number - 1}.json"] if number else [],
             "targets": [target],
-            "actions": [(lambda path: Path(path).write_text("{}"), [target])],
+            "actions": [(write, [target])],
             "uptodate": [True],
         }
 """
