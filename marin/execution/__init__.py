@@ -10,9 +10,10 @@ from marin.execution.failures import FailureClass, LeaseLost, StepError
 from marin.execution.fields import External, added, derive_seed, runtime
 from marin.execution.fleet import Fleet
 from marin.execution.identity import UnstableValue
+from marin.execution.in_process import materialise
 from marin.execution.plan import Action, Plan, PlannedStep, WrongPattern, make_plan
 from marin.execution.records import Flow, Record
-from marin.execution.runner import Runner, RunOptions, RunResult, Status, materialise
+from marin.execution.runner import Runner, RunOptions, RunResult, Status
 from marin.execution.step import step
 
 __all__ = [

@@ -27,7 +27,7 @@ from marin.execution.claims import Claim, Claims, Holder, check_lease
 from marin.execution.code_digest import code_digest
 from marin.execution.codec import qualified_name
 from marin.execution.context import Report, RunSpec
-from marin.execution.failures import RETRY_BUDGET, Cancelled, FailureClass, StepError
+from marin.execution.failures import RETRY_BUDGET, Cancelled, FailureClass
 from marin.execution.fleet import Fleet
 from marin.execution.inline import Backend, InlineBackend
 from marin.execution.plan import Action, Plan, PlannedStep, changed_upstream, record_of
@@ -480,24 +480,3 @@ class Runner:
             key = layout.failure_key(step.name, step.identity, self.run_name, attempt)
             self.log.failure(key, body)
         self._tell(progress, f"{failure.error}: {failure.message}")
-
-
-def materialise(target: Artifact, prefix: str) -> Any:
-    """Run a graph in this process, without Ray, and return the materialised target. For tests and notebooks.
-
-    Raises `StepError` with the cause when a step fails.
-    """
-    from marin.execution.plan import make_plan
-    from marin.storage import open_store
-
-    store = open_store(prefix)
-    plan = make_plan([target], store)
-    if plan.to_do():
-        result = Runner(store, plan, RunOptions(max_concurrent=1), InlineBackend).run()
-        for progress in result.failures:
-            assert progress.failure is not None
-            failure = progress.failure
-            detail = "" if failure.expected else f"\n{failure.trace}"
-            raise StepError(f"{progress.step.display} failed: {failure.error}: {failure.message}{detail}")
-    chosen = plan.targets[0]
-    return materialise_record(store, record_of(chosen, store), chosen.call.step.result_type)
