@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,22 +97,6 @@ class Counting:
             return inner(*arguments)
 
         return call
-
-
-@pytest.fixture
-def store() -> Store:
-    return open_store(f"memory://{uuid.uuid4().hex}")
-
-
-@pytest.fixture
-def local_store(tmp_path: Path) -> Store:
-    return open_store(tmp_path / "prefix")
-
-
-@pytest.fixture
-def probe(tmp_path: Path) -> Probe:
-    (tmp_path / "tally").mkdir()
-    return Probe(str(tmp_path / "tally"))
 
 
 def run(target: Artifact, store: Store, **options: Any) -> RunResult:

@@ -7,7 +7,6 @@ import io
 import json
 import threading
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +47,6 @@ from tests.execution.graphs import (
     squares,
     upper,
 )
-
-
-@pytest.fixture
-def store() -> Store:
-    return open_store(f"memory://{uuid.uuid4().hex}")
-
-
-@pytest.fixture
-def local_store(tmp_path: Path) -> Store:
-    return open_store(tmp_path / "prefix")
-
-
-@pytest.fixture
-def probe(tmp_path: Path) -> Probe:
-    (tmp_path / "tally").mkdir()
-    return Probe(str(tmp_path / "tally"))
 
 
 def run(target: Artifact, store: Store, backend: Any = InlineBackend, **options: Any) -> RunResult:
