@@ -4,6 +4,7 @@ The whole contract is: read, open, list, create-if-absent, checksummed writers. 
 created, never renamed and never overwritten; see `marin.storage.store` for what is promised on a crash.
 """
 
+from marin.storage.counted import CountedStore
 from marin.storage.store import (
     AlreadyExists,
     InvalidKey,
@@ -11,6 +12,7 @@ from marin.storage.store import (
     ObjectInfo,
     Store,
     StoreError,
+    StoreUnavailable,
     open_store,
     split_url,
 )
@@ -19,11 +21,13 @@ from marin.storage.writer import ChecksummedWriter
 __all__ = [
     "AlreadyExists",
     "ChecksummedWriter",
+    "CountedStore",
     "InvalidKey",
     "MissingObject",
     "ObjectInfo",
     "Store",
     "StoreError",
+    "StoreUnavailable",
     "open_store",
     "split_url",
 ]

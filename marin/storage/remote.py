@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
-from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Store, StoreError, check_key
+from marin.storage.listing import PAGES, whole_listing
+from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Page, Store, StoreError, check_key
 from marin.storage.writer import ChecksummedWriter
 
 CREATE_TRIES = 5
@@ -110,16 +111,22 @@ class RemoteStore(Store):
         return int(info["size"]) if info["type"] == "file" else None
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
-        folder = self._full(prefix.rstrip("/")) if prefix.strip("/") else self.path
-        try:
-            with self._errors(prefix):
-                found: dict[str, dict[str, Any]] = self._fs.find(f"{folder}/", detail=True)
-        except MissingObject:
-            return []
+        return sorted((info for page in self.pages(prefix) for info in page), key=lambda info: info.key)
+
+    def pages(self, prefix: str = "") -> Iterator[Page]:
+        folder = f"{self._full(prefix.rstrip('/'))}/" if prefix.strip("/") else f"{self.path}/"
         strip = len(self.path) + 1 if self.path else 0
-        infos = [ObjectInfo(name.lstrip("/")[strip:], int(info["size"])) for name, info in found.items()]
-        start = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
-        return sorted((info for info in infos if info.key.startswith(start)), key=lambda info: info.key)
+        pages = PAGES.get(self.scheme, whole_listing)(self._fs, folder)
+        while True:
+            try:
+                with self._errors(prefix):
+                    page = next(pages, None)
+            except MissingObject:
+                return
+            if page is None:
+                return
+            # A name that ends in a slash is the mark that a console leaves for a folder.
+            yield [ObjectInfo(name[strip:], size) for name, size in page if not name.endswith("/")]
 
     def delete(self, key: str) -> None:
         with contextlib.suppress(MissingObject), self._errors(key):

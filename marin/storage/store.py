@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -23,6 +24,13 @@ from marin.storage.writer import ChecksummedWriter
 
 class StoreError(Exception):
     """A store cannot do what was asked; the message is for people."""
+
+
+class StoreUnavailable(StoreError):
+    """A store throttles, fails on its side or does not answer, after it was asked again for a while.
+
+    To go on later may help; every other `StoreError` stays as it is until somebody mends its cause.
+    """
 
 
 class AlreadyExists(StoreError, FileExistsError):
@@ -43,6 +51,10 @@ class ObjectInfo:
 
     key: str
     size: int
+
+
+Page = list[ObjectInfo]
+"""What a store lists in one answer."""
 
 
 def check_key(key: str) -> str:
@@ -84,6 +96,13 @@ class Store(ABC):
     @abstractmethod
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         """Every object below the folder `prefix`, sorted by key. Bounded by a slash: `run-1` never shows `run-10`."""
+
+    def pages(self, prefix: str = "") -> Iterator[Page]:
+        """The objects of `list`, one page of the store at a time and each page asked for only when it is wanted.
+
+        In the order of the store. A store without pages has one.
+        """
+        yield self.list(prefix)
 
     @abstractmethod
     def delete(self, key: str) -> None:
