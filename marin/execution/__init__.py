@@ -14,6 +14,7 @@ from marin.execution.in_process import materialise
 from marin.execution.plan import Action, Plan, PlannedStep, WrongPattern, make_plan
 from marin.execution.records import Flow, Record
 from marin.execution.runner import Runner, RunOptions, RunResult, Status
+from marin.execution.secrets import Secret
 from marin.execution.step import step
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "RunOptions",
     "RunResult",
     "Runner",
+    "Secret",
     "StateFile",
     "Status",
     "StepError",

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import datetime
+import enum
+import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, TypeVar, overload
+
+from marin.execution.artifact import Artifact
 
 T = TypeVar("T")
 
 RUNTIME = "marin.runtime"
 ADDED = "marin.added"
+
+_LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 @overload
@@ -30,24 +39,101 @@ def runtime(default: Any = dataclasses.MISSING, *, default_factory: Any = datacl
     return dataclasses.field(default=default, default_factory=default_factory, metadata={RUNTIME: True})
 
 
-def added(default: T, *, since: str) -> T:
-    """A field that joined a config after steps had run with it, as of the date or release `since`.
+@overload
+def added(literal: T, *, since: str) -> T: ...
 
-    It is left out of the identity while it equals the literal given here, so that earlier records stay valid. The
-    literal is frozen: changing it later changes identities, as it should.
+
+@overload
+def added(literal: Any, *, since: str, default: T) -> T: ...
+
+
+@overload
+def added(literal: Any, *, since: str, default_factory: Callable[[], T]) -> T: ...
+
+
+def added(
+    literal: Any, *, since: str, default: Any = dataclasses.MISSING, default_factory: Any = dataclasses.MISSING
+) -> Any:
+    """A dataclass field that joined a config after steps had run with it, as of the date or release `since`.
+
+    It is left out of the identity while it equals `literal`, which says how steps ran before the field was there, so
+    that earlier records stay valid. The literal stays as it is for ever. Without a `default` it is the default too; a
+    default that is chosen later goes beside it, `added("off", since="2026.12", default="on")`, and changes identities.
+
+    The literal consists of plain values, since a config class as literal would follow the defaults of that class: for
+    such a field give its fields as a dict, `added({"name": "a", "least": 0.5}, since=…, default=Rule("a", 0.5))`.
     """
-    return dataclasses.field(default=default, metadata={ADDED: (default, since)})
+    _refuse_moving(literal, since)
+    frozen = copy.deepcopy(literal)
+    if default is dataclasses.MISSING and default_factory is dataclasses.MISSING:
+        if type(frozen).__hash__ is None:  # a list, dict or set: each config gets one of its own
+            default_factory = functools.partial(copy.deepcopy, frozen)
+        else:
+            default = frozen
+    return dataclasses.field(default=default, default_factory=default_factory, metadata={ADDED: (frozen, since)})
+
+
+def _refuse_moving(literal: Any, since: str) -> None:
+    if isinstance(literal, Mapping):
+        for item in literal.values():
+            _refuse_moving(item, since)
+    elif isinstance(literal, (list, tuple, set, frozenset)):
+        for item in literal:
+            _refuse_moving(item, since)
+    elif type(literal) not in _LEAVES and not isinstance(literal, (enum.Enum, datetime.date, PurePath)):
+        raise TypeError(
+            f"added(…, since={since!r}) has a {type(literal).__name__} as its literal, which can change with its "
+            "class; give plain values (a dict of its fields), and the object itself as default=…"
+        )
 
 
 @dataclass(frozen=True)
 class External:
     """An input from outside the graph. Its `version` is its identity; where it lies is not.
 
-    `version` is what the author vouches for: a release, a date, a digest.
+    `version` is what the author vouches for: a release, a date, a digest. `path` is a local path or an fsspec URL of a
+    file or a folder, or a pattern. What is there is compared with what an earlier use of this version saw; see
+    `marin.execution.external`.
     """
 
     path: str = dataclasses.field(metadata={RUNTIME: True})
     version: str
+
+
+def found_in(value: Any, kind: type | tuple[type, ...], path: str = "") -> list[tuple[str, Any]]:
+    """(path, object) of every instance of `kind` in a config, at any depth and in runtime fields; not in artifacts."""
+    found: list[tuple[str, Any]] = []
+    _find(value, kind, path, found)
+    return found
+
+
+@functools.cache
+def _field_names(cls: type) -> tuple[str, ...]:
+    """The fields of a config class; of an artifact class none."""
+    if not dataclasses.is_dataclass(cls) or issubclass(cls, Artifact):
+        return ()
+    return tuple(field.name for field in dataclasses.fields(cls))
+
+
+def _find(value: Any, kind: type | tuple[type, ...], path: str, found: list[tuple[str, Any]]) -> None:
+    cls: type = type(value)
+    if cls in _LEAVES:
+        return
+    if isinstance(value, kind):
+        found.append((path, value))
+        return
+    for name in _field_names(cls):
+        item = getattr(value, name)
+        if type(item) not in _LEAVES:
+            _find(item, kind, f"{path}.{name}" if path else name, found)
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if type(item) not in _LEAVES:
+                _find(item, kind, f"{path}.{key}" if path else str(key), found)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for index, item in enumerate(value):
+            if type(item) not in _LEAVES:
+                _find(item, kind, f"{path}[{index}]", found)
 
 
 def derive_seed(root: int, name: str) -> int:

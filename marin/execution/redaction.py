@@ -1,0 +1,132 @@
+"""Keep known secret values out of every text that leaves a process: logs, failures, progress, records, output.
+
+What is known is remembered for the rest of the process's life: a failure is often put into words after the step that
+knew the secret has ended. Values are looked for as they are and as Python, JSON and URLs write them; of a value of
+many lines, such as a private key, also each line. What a child process prints, and a value that a step's code encodes
+in some other way, is not seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+import threading
+import traceback
+import urllib.parse
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO, cast
+
+from marin.execution.failures import StepError
+
+MASK = "***"
+SHORTEST = 6
+"""Characters. Something shorter occurs in ordinary text, which masking would make unreadable."""
+SHORTEST_LINE = 16
+
+_lock = threading.RLock()
+_forms: tuple[str, ...] = ()
+
+
+def _forms_of(value: str) -> Iterator[str]:
+    lines = [line.strip() for line in value.splitlines()]
+    parts = [value, value.strip(), *(line for line in lines if len(lines) > 1 and len(line) >= SHORTEST_LINE)]
+    for part in parts:
+        yield part
+        yield repr(part)[1:-1]
+        yield json.dumps(part)[1:-1]
+        yield urllib.parse.quote(part, safe="")
+
+
+def know(values: Iterable[str]) -> None:
+    """Mask these values from here on; those shorter than `SHORTEST` are left alone."""
+    global _forms
+    fresh = {form for value in values if len(value) >= SHORTEST for form in _forms_of(value) if len(form) >= SHORTEST}
+    with _lock:
+        if not fresh <= set(_forms):
+            _forms = tuple(sorted({*_forms, *fresh}, key=lambda form: (-len(form), form)))
+
+
+def redact(text: str) -> str:
+    """The text with every known secret value masked."""
+    for form in _forms:
+        if form in text:
+            text = text.replace(form, MASK)
+    return text
+
+
+def exposes(text: str) -> bool:
+    """Whether a text holds a known secret value."""
+    return any(form in text for form in _forms)
+
+
+def refuse_exposed(value: Any, what: str) -> None:
+    """Raise `StepError` when a JSON value that is about to be kept as `what` holds a known secret value."""
+    if _forms and exposes(json.dumps(value, ensure_ascii=False, default=str)):
+        raise StepError(
+            f"{what} would hold the value of a secret, which is never written anywhere; leave it out of what you return"
+        )
+
+
+class _RedactingRecord(logging.LogRecord):
+    """A log record whose text and traceback are masked, whichever handler prints them."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        if self.exc_info and self.exc_info[0] is not None:
+            self.exc_text = redact("".join(traceback.format_exception(*self.exc_info)).rstrip("\n"))
+
+    def getMessage(self) -> str:
+        return redact(super().getMessage())
+
+
+class _RedactingStream:
+    """Standard output or error, masked text by text."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(redact(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+_depth = 0
+_replaced: list[tuple[str, _RedactingStream]] = []
+_factory: Any = None
+
+
+@contextlib.contextmanager
+def redacting_output() -> Iterator[None]:
+    """Mask what this process logs and prints while the block lasts. Blocks of several threads may overlap."""
+    global _depth, _factory
+    with _lock:
+        _depth += 1
+        if _depth == 1:
+            for name in ("stdout", "stderr"):
+                proxy = _RedactingStream(getattr(sys, name))
+                _replaced.append((name, proxy))
+                setattr(sys, name, cast(TextIO, proxy))
+            _factory = logging.getLogRecordFactory()
+            if _factory is logging.LogRecord:  # another factory is somebody's own
+                logging.setLogRecordFactory(_RedactingRecord)
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if _depth == 0:
+                for name, proxy in _replaced:
+                    if getattr(sys, name) is proxy:
+                        setattr(sys, name, proxy.stream)
+                _replaced.clear()
+                if logging.getLogRecordFactory() is _RedactingRecord:
+                    logging.setLogRecordFactory(_factory)
