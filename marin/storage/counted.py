@@ -15,9 +15,9 @@ from marin.storage.writer import ChecksummedWriter
 class CountedStore(Store):
     """Another store behind a counter.
 
-    `requests` counts by kind: LIST (one a page), GET (`read`, and `open` once), HEAD (`size`), CREATE, PUT (`put`, and
-    `writer` once) and DELETE. What a client sends behind one call (parts of a big object, ranges of a stream, another
-    try) is not seen here. A copy that was pickled counts on its own, from the same figures.
+    `requests` counts by kind: LIST (one a page; `folders` once), GET (`read`, and `open` once), HEAD (`size`), CREATE,
+    PUT (`put`, and `writer` once) and DELETE. What a client sends behind one call (parts of a big object, ranges of a
+    stream, another try) is not seen here. A copy that was pickled counts on its own, from the same figures.
     """
 
     def __init__(self, store: Store) -> None:
@@ -72,6 +72,10 @@ class CountedStore(Store):
                 return
             self._count("LIST")
             yield page
+
+    def folders(self, prefix: str = "") -> tuple[str, ...]:
+        self._count("LIST")
+        return self.store.folders(prefix)
 
     def delete(self, key: str) -> None:
         self._count("DELETE")

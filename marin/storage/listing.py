@@ -48,6 +48,42 @@ def gcs_pages(client: Any, folder: str) -> Iterator[Names]:
             return
 
 
+def s3_folders(client: Any, folder: str) -> Iterator[list[str]]:
+    """Names directly below `bucket/prefix/` that have something below themselves, by page."""
+    bucket, _, prefix = folder.partition("/")
+    token: dict[str, str] = {}
+    while True:
+        answer = client.call_s3(
+            "list_objects_v2", Bucket=bucket, Prefix=prefix, Delimiter="/", MaxKeys=PAGE_KEYS, **token
+        )
+        yield [item["Prefix"][len(prefix) : -1] for item in answer.get("CommonPrefixes", ())]
+        if not answer.get("IsTruncated"):
+            return
+        token = {"ContinuationToken": answer["NextContinuationToken"]}
+
+
+def gcs_folders(client: Any, folder: str) -> Iterator[list[str]]:
+    """Names directly below `bucket/prefix/` that have something below themselves, by page."""
+    bucket, _, prefix = folder.partition("/")
+    token: str | None = None
+    while True:
+        answer = client.call(
+            "GET",
+            "b/{}/o",
+            bucket,
+            json_out=True,
+            prefix=prefix or None,
+            delimiter="/",
+            maxResults=PAGE_KEYS,
+            pageToken=token,
+            fields="prefixes,nextPageToken",
+        )
+        yield [name[len(prefix) : -1] for name in answer.get("prefixes", ())]
+        token = answer.get("nextPageToken")
+        if token is None:
+            return
+
+
 def whole_listing(client: Any, folder: str) -> Iterator[Names]:
     """One page with everything, for the other stores that fsspec knows."""
     found: dict[str, dict[str, Any]] = client.find(folder, detail=True)
@@ -61,5 +97,13 @@ PAGES: dict[str, Callable[[Any, str], Iterator[Names]]] = {
     "s3a": s3_pages,
     "gs": gcs_pages,
     "gcs": gcs_pages,
+}
+"""By scheme."""
+
+FOLDERS: dict[str, Callable[[Any, str], Iterator[list[str]]]] = {
+    "s3": s3_folders,
+    "s3a": s3_folders,
+    "gs": gcs_folders,
+    "gcs": gcs_folders,
 }
 """By scheme."""

@@ -129,6 +129,16 @@ class LocalStore(Store):
                 found.append(ObjectInfo(Path(entry.path).relative_to(self.root).as_posix(), size))
         return sorted(found, key=lambda info: info.key)
 
+    def folders(self, prefix: str = "") -> tuple[str, ...]:
+        start = self.root / check_key(prefix.rstrip("/")) if prefix.strip("/") else self.root
+        try:
+            entries = list(os.scandir(start))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        skip = str(self.root / TEMPORARY)
+        names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.path != skip]
+        return tuple(sorted(names))
+
     def delete(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
-from marin.storage.listing import PAGES, whole_listing
+from marin.storage.listing import FOLDERS, PAGES, whole_listing
 from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Page, Store, StoreError, check_key
 from marin.storage.writer import ChecksummedWriter
 
@@ -127,6 +127,16 @@ class RemoteStore(Store):
                 return
             # A name that ends in a slash is the mark that a console leaves for a folder.
             yield [ObjectInfo(name[strip:], size) for name, size in page if not name.endswith("/")]
+
+    def folders(self, prefix: str = "") -> tuple[str, ...]:
+        if self.scheme not in FOLDERS:
+            return super().folders(prefix)
+        folder = f"{self._full(prefix.rstrip('/'))}/" if prefix.strip("/") else f"{self.path}/"
+        try:
+            with self._errors(prefix):
+                return tuple(sorted(name for page in FOLDERS[self.scheme](self._fs, folder) for name in page))
+        except MissingObject:
+            return ()
 
     def delete(self, key: str) -> None:
         with contextlib.suppress(MissingObject), self._errors(key):

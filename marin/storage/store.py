@@ -104,6 +104,12 @@ class Store(ABC):
         """
         yield self.list(prefix)
 
+    def folders(self, prefix: str = "") -> tuple[str, ...]:
+        """The names of the folders directly below the folder `prefix`, sorted, without what lies in them."""
+        skip = len(prefix.rstrip("/")) + 1 if prefix.strip("/") else 0
+        below = (info.key[skip:].partition("/") for info in self.list(prefix))
+        return tuple(sorted({name for name, slash, _ in below if slash}))
+
     @abstractmethod
     def delete(self, key: str) -> None:
         """Remove an object; nothing happens when it is absent."""

@@ -210,6 +210,15 @@ def test_a_listing_shows_sizes_below_one_folder_sorted_by_key(store: Store) -> N
     assert store.list("a") == []
 
 
+def test_folders_are_the_names_directly_below_that_hold_something(store: Store) -> None:
+    for key in ("runs/b/plan", "runs/b/logs/1", "runs/a#1/plan", "runs/file", "runs-too/c/plan", "top"):
+        store.create(key, b"x")
+    assert store.folders("runs") == store.folders("runs/") == ("a#1", "b")
+    assert store.folders("runs/b") == ("logs",)
+    assert store.folders() == ("runs", "runs-too")
+    assert store.folders("top") == store.folders("nothing") == ()
+
+
 def test_a_listing_passes_a_page(tmp_path: Path) -> None:
     store = store_of("memory", tmp_path)
     for index in range(1_203):
