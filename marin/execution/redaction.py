@@ -9,6 +9,7 @@ in some other way, is not seen.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import sys
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO, cast
 
 from marin.execution.failures import StepError
+from marin.storage import ChecksummedWriter
 
 MASK = "***"
 SHORTEST = 6
@@ -67,6 +69,46 @@ def refuse_exposed(value: Any, what: str) -> None:
         raise StepError(
             f"{what} would hold the value of a secret, which is never written anywhere; leave it out of what you return"
         )
+
+
+class _GuardedWriter(io.BufferedIOBase):
+    """A writer that refuses bytes with a secret in them, also when two writes each bring a part of it."""
+
+    def __init__(self, stream: ChecksummedWriter, values: tuple[str, ...], what: str) -> None:
+        self._stream = stream
+        self._values = [value.encode() for value in values]
+        self._overlap = max(map(len, self._values)) - 1
+        self._what = what
+        self._end = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        chunk = self._end + bytes(data)
+        if any(value in chunk for value in self._values):
+            raise StepError(f"{self._what} would hold the value of a secret, which is never written anywhere")
+        self._end = chunk[-self._overlap :]
+        return self._stream.write(data)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def guarded(stream: ChecksummedWriter, values: Iterable[str], what: str) -> ChecksummedWriter:
+    """A writer that raises `StepError` when the plain value of a secret is written; the stream itself without any."""
+    found = tuple(values)
+    return cast(ChecksummedWriter, _GuardedWriter(stream, found, what)) if found else stream
 
 
 class _RedactingRecord(logging.LogRecord):
