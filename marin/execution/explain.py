@@ -1,100 +1,229 @@
-"""Why a step has no record: what makes its recipe differ from the nearest one that ran."""
+"""Why a planned step will run: what makes its recipe differ from the nearest one that ran, followed to where it began.
+
+Reads are few and shared by all steps of a plan. A step whose upstream has no record has none itself, so what is looked
+for is the earlier record of the steps in which a change began; the rest follows from the graph.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import itertools
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from marin.execution import layout
+from marin.execution.causes import CAUSES, Cause, Recipes, StepRecipe, causes_text, planned, recorded
 from marin.execution.code_digest import code_digest
-from marin.execution.failures import StepError
-from marin.execution.plan import Action, Plan, PlannedStep, record_of
-from marin.execution.records import Record, load_record
-from marin.storage import Store
+from marin.execution.comparison import Kind
+from marin.execution.past_runs import counterparts, newest_plans
+from marin.execution.plan import NO_RECORD, Action, Plan, PlannedStep, record_of
+from marin.execution.reading import AT_ONCE, Place, RecordReader
+from marin.storage import Store, StoreUnavailable
 
-NEAREST = 32
-ABSENT = "absent"
+READS = 48
+"""Records that are read for the reasons of one plan."""
+CANDIDATES = 36
+"""Of these, how many may be earlier records of steps of the plan; the others follow upstreams."""
+SIBLINGS = 16
+"""Cached steps of the plan that a step is compared with; they cost no request."""
+COMPARISONS = 2_000
+"""Pairs of recipes that are compared in search of the nearest."""
+PLANS = 3
+"""Plans of earlier runs that are read when a name has more records than can be looked at."""
+NEVER = "never run here"
 
-
-def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """(path, value) of every leaf of a JSON value."""
-    if isinstance(value, dict) and value and set(value) != {"$dependency"}:
-        for key in sorted(value):
-            yield from leaves(value[key], f"{path}.{key}" if path else key)
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from leaves(item, f"{path}[{index}]")
-    else:
-        yield path, value
-
-
-def differences(old: dict[str, Any], new: dict[str, Any], names: dict[str, str]) -> list[str]:
-    """The places where two identity documents differ, as text; upstreams are named through `names`."""
-    found = []
-    if old["version"] != new["version"]:
-        found.append(f"version {old['version']!r} → {new['version']!r}")
-    before, after = dict(leaves(old["config"], "")), dict(leaves(new["config"], ""))
-    for path in sorted({**before, **after}):
-        one, other = before.get(path, ABSENT), after.get(path, ABSENT)
-        if one != other and not _is_reference(one) and not _is_reference(other):
-            found.append(f"{path} {one!r} → {other!r}")
-    old_above, new_above = dict(old["dependencies"]), dict(new["dependencies"])
-    for path in sorted({**old_above, **new_above}):
-        if old_above.get(path) != new_above.get(path):
-            found.append(f"upstream {names.get(new_above.get(path, ''), path)}")
-    return found
-
-
-def _is_reference(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) == {"$dependency"}
-
-
-def named(step: PlannedStep) -> str:
-    """A step's name with its label, if it has one."""
-    return f"{step.name} ({step.call.label})" if step.call.label else step.name
-
-
-def nearest_record(step: PlannedStep, plan: Plan, store: Store) -> tuple[Record, list[str]] | None:
-    """The earlier record of the same step name with the fewest differences, and those differences."""
-    flat, own = layout.flat(step.name), layout.short(step.identity)
-    names = {other.identity: named(other) for other in plan.steps}
-    candidates = [
-        (identity, generation)
-        for (name, identity), generation in plan.existing.items()
-        if name == flat and identity != own
-    ]
-    best: tuple[tuple[int, float], Record, list[str]] | None = None
-    for identity, generation in candidates[-NEAREST:]:
-        try:
-            record = load_record(store, layout.record_key(step.name, identity, generation))
-        except StepError:  # damaged, and only one of those that might have explained something
-            continue
-        found = differences(record.recipe, step.document, names)
-        rank = (len(found) + (0 if record.label == step.call.label else 100), -float(record.provenance["finished"]))
-        if best is None or rank < best[0]:
-            best = (rank, record, found)
-    return (best[1], best[2]) if best is not None else None
-
-
-def note_changed_code(plan: Plan, store: Store) -> None:
-    """Say of cached steps whose code is no longer the one that made their record. Reads every record."""
-    for step in plan.steps:
-        if step.action is Action.cached:
-            now, then = code_digest(step.call.step.function), record_of(step, store).code_digest
-            if now != then and now.partition(":")[0] == then.partition(":")[0]:
-                step.reason = "code changed; bump its version if results differ"
+logger = logging.getLogger(__name__)
 
 
 def explain(plan: Plan, store: Store) -> None:
     """Fill in the reasons of the steps that will run because they have no record."""
-    for step in plan.steps:
-        if step.action is not Action.run or step.generation > 1:
-            continue
-        nearest = nearest_record(step, plan, store)
-        if nearest is None:
-            step.reason = "never run here"
-            continue
-        record, found = nearest
-        step.reason = (
-            f"{'; '.join(found[:4]) or 'recipe differs'}{' …' if len(found) > 4 else ''} (against {record.display})"
-        )
+    missing = [step for step in plan.steps if step.action is Action.run and step.reason == NO_RECORD]
+    if not missing:
+        return
+    try:
+        _Explanation(plan, store, missing).fill_in()
+    except StoreUnavailable as error:  # a run need not wait for reasons
+        logger.warning("why steps of this plan have no record could not be looked up: %s", error)
+
+
+@dataclass(frozen=True)
+class _Nearest:
+    """The recipe that a step is compared with: a cached step of the same graph, or an earlier record.
+
+    `looked_at` of `records` earlier records of the name were compared; of the others nobody knows.
+    """
+
+    recipe: StepRecipe
+    in_graph: bool
+    looked_at: int
+    records: int | None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether no other record can be nearer."""
+        return self.looked_at == self.records
+
+    @property
+    def text(self) -> str:
+        """What the step is compared with, in words."""
+        if self.in_graph:
+            return f"against {self.recipe.display} of this graph"
+        if self.is_sure:
+            return f"against {self.recipe.display}"
+        of = f" of {self.records}" if self.records is not None else ""
+        return f"against {self.recipe.display}, the nearest of the {self.looked_at}{of} records looked at"
+
+
+class _Explanation:
+    """The search for the reasons of one plan."""
+
+    def __init__(self, plan: Plan, store: Store, missing: Sequence[PlannedStep]) -> None:
+        self.plan = plan
+        self.store = store
+        self.missing = missing
+        self.missing_ids = {step.identity for step in missing}
+        # a change begins in steps whose upstreams are there
+        self.roots = [s for s in missing if not any(up.identity in self.missing_ids for up in s.upstream)]
+        self.recipes = Recipes(RecordReader(READS))
+        for step in plan.steps:
+            self.recipes.add(planned(step))
+        self.earlier = self._earlier_records()
+        self.causes: dict[str, list[Cause]] = {}
+        self._comparisons = COMPARISONS
+
+    def fill_in(self) -> None:
+        """Read, compare, follow, and set the reasons."""
+        nearest = self._nearest_of_all(self._candidates())
+        self.recipes.follow((near.recipe.identity, identity) for identity, near in nearest.items())
+        for step in self.missing:  # upstream first
+            near = nearest.get(step.identity)
+            if near is not None and self._tells_the_reason(step, near):
+                found = self.recipes.causes(near.recipe.identity, step.identity, self.causes.get)
+                step.reason = f"{causes_text(found) or 'recipe differs'} ({near.text})"
+            elif self.plan.index.complete and not self.earlier[layout.flat(step.name)]:
+                found = [Cause("", (NEVER,))]
+                step.reason = NEVER
+            else:
+                found = self._causes_above(step)
+                step.reason = causes_text(found) or NO_RECORD
+            self.causes[step.identity] = found
+
+    def _earlier_records(self) -> dict[str, list[Place]]:
+        """By flat step name, the records of that name that are not of this plan."""
+        wanted = {layout.flat(step.name) for step in self.missing}
+        own = {(layout.flat(step.name), layout.short(step.identity)) for step in self.plan.steps}
+        found: dict[str, list[Place]] = defaultdict(list)
+        for (name, identity), generation in self.plan.index.generations.items():
+            if name in wanted and (name, identity) not in own:
+                found[name].append((self.store, layout.record_key(name, identity, generation)))
+        return found
+
+    def _candidates(self) -> dict[str, list[StepRecipe]]:
+        """By flat name, earlier recipes to compare with: what earlier plans had in the place first, then any."""
+        queues: dict[str, list[Place]] = {layout.flat(step.name): [] for step in (*self.roots, *self.missing)}
+        if not self.plan.index.complete or sum(map(len, self.earlier.values())) > CANDIDATES:
+            for place in self._places_in_earlier_plans():
+                queues[_flat_name(place)].append(place)
+        for name, places in self.earlier.items():
+            queues[name].extend(places)
+        turns = dict.fromkeys(_in_turns([list(dict.fromkeys(queue)) for queue in queues.values()]))
+        chosen = list(itertools.islice(turns, CANDIDATES))
+        self.recipes.reader.read(chosen)
+        found: dict[str, list[StepRecipe]] = defaultdict(list)
+        for place in chosen:
+            record = self.recipes.reader.get(place)
+            if record is not None:
+                found[_flat_name(place)].append(self.recipes.add(recorded(place[0], record)))
+        return found
+
+    def _places_in_earlier_plans(self) -> list[Place]:
+        """Where the records of the steps may lie that had the places of ours in earlier runs, best first."""
+        steps = [(step.name, step.call.label, step.identity) for step in self.plan.steps]
+        order = [step.identity for step in (*self.roots, *self.missing)]
+        found: list[Place] = []
+        for entries in newest_plans(self.store, PLANS):
+            before = counterparts(entries.values(), steps)
+            for identity in dict.fromkeys(order):
+                entry = before.get(identity)
+                if entry is None:
+                    continue
+                generation = self.plan.index.generation(entry.name, entry.identity)
+                if generation or not self.plan.index.complete:
+                    found.append((self.store, layout.record_key(entry.name, entry.identity, generation or 1)))
+        return found
+
+    def _nearest_of_all(self, candidates: Mapping[str, list[StepRecipe]]) -> dict[str, _Nearest]:
+        cached: dict[str, list[StepRecipe]] = defaultdict(list)
+        for step in self.plan.steps:
+            if step.action is Action.cached:
+                cached[step.name].append(planned(step))
+        roots = set(map(id, self.roots))
+        found: dict[str, _Nearest] = {}
+        for step in dict.fromkeys((*self.roots, *self.missing)):
+            flat = layout.flat(step.name)
+            earlier = candidates.get(flat, [])
+            siblings = sorted(cached[step.name], key=lambda one: one.label != step.call.label)[:SIBLINGS]
+            near = self._nearest(step, earlier, siblings if id(step) in roots else [])
+            if near is not None:
+                recipe, in_graph = near
+                records = len(self.earlier[flat]) if self.plan.index.complete else None
+                found[step.identity] = _Nearest(recipe, in_graph, len(earlier), records)
+        return found
+
+    def _nearest(
+        self, step: PlannedStep, earlier: Sequence[StepRecipe], siblings: Sequence[StepRecipe]
+    ) -> tuple[StepRecipe, bool] | None:
+        """The recipe of the same label, with the fewest differences, no longer in the graph, and the newest."""
+        best: tuple[tuple[bool, int, bool, float], StepRecipe, bool] | None = None
+        for in_graph, group in ((False, earlier), (True, siblings)):
+            for recipe in group:
+                if not self._comparisons:
+                    break
+                self._comparisons -= 1
+                count = len(self.recipes.differences(recipe.identity, step.identity))
+                rank = (recipe.label != step.call.label, count, in_graph, -recipe.finished)
+                if best is None or rank < best[0]:
+                    best = (rank, recipe, in_graph)
+        return best[1:] if best is not None else None
+
+    def _tells_the_reason(self, step: PlannedStep, near: _Nearest) -> bool:
+        """Whether the differences are why the step runs, and not those of a record that happened to be read."""
+        if near.is_sure or not any(up.identity in self.missing_ids for up in step.upstream):
+            return True
+        found = self.recipes.differences(near.recipe.identity, step.identity)
+        return all(difference.kind is Kind.upstream for difference in found)
+
+    def _causes_above(self, step: PlannedStep) -> list[Cause]:
+        """What made the upstreams run that have no record."""
+        found: dict[tuple[str, tuple[str, ...]], Cause] = {}
+        for up in step.upstream:
+            for cause in self.causes.get(up.identity, ()):
+                above = Cause(cause.where or up.display, cause.what)
+                found.setdefault((above.where, above.what), above)
+        return list(found.values())[: CAUSES + 1]
+
+
+def _flat_name(place: Place) -> str:
+    parsed = layout.parse_record_key(place[1])
+    return parsed[0] if parsed is not None else ""
+
+
+def _in_turns(queues: Sequence[Sequence[Place]]) -> Iterator[Place]:
+    """The first of each queue, then the second of each, and so on."""
+    for at in range(max(map(len, queues), default=0)):
+        for queue in queues:
+            if at < len(queue):
+                yield queue[at]
+
+
+def note_changed_code(plan: Plan, store: Store) -> None:
+    """Say of cached steps whose code is not what made their record. Reads every record, many at a time."""
+    cached = [step for step in plan.steps if step.action is Action.cached]
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="marin-read") as pool:
+        records = list(pool.map(lambda step: record_of(step, store), cached))
+    for step, record in zip(cached, records, strict=True):
+        now, then = code_digest(step.call.step.function), record.code_digest
+        if now != then and now.partition(":")[0] == then.partition(":")[0]:
+            step.reason = "code changed; bump its version if results differ"
