@@ -69,7 +69,7 @@ class Catalogue:
         unreadable = []
         for key in self._keys(layout.RECORDS):
             parts = layout.parse_record_key(key)
-            if parts is None:
+            if parts is None or parts[3]:
                 continue
             slug = f"{parts[0]}-{parts[1]}"
             try:

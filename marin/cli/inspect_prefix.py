@@ -12,14 +12,14 @@ from marin.execution import Artifact, StepError, layout
 from marin.execution.artifact import bind
 from marin.execution.claims import claim_state, process_is_gone
 from marin.execution.console import number
-from marin.execution.plan import existing_records
+from marin.execution.index import list_records
 from marin.execution.records import Record, load_record
 from marin.storage import MissingObject, Store
 
 
 def records(store: Store) -> Iterator[Record]:
     """The answering record of every step of a prefix; a damaged one is named on standard error and left out."""
-    for (name, identity), generation in sorted(existing_records(store).items()):
+    for (name, identity), generation in sorted(list_records(store).generations.items()):
         try:
             yield load_record(store, layout.record_key(name, identity, generation))
         except StepError as error:
@@ -30,7 +30,7 @@ def find_record(store: Store, what: str) -> Record:
     """The one step that a name, a name-id, a label or the start of an id means; `StepError` when it is none or many."""
     what = what.partition(" (")[0]  # a step as `marin ls` prints it, with its label
     flat = layout.flat(what)
-    existing = existing_records(store)
+    existing = list_records(store).generations
     hits = [
         (name, identity, generation)
         for (name, identity), generation in existing.items()

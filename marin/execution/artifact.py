@@ -36,20 +36,33 @@ class FileInfo:
     sha256: str
 
 
-@dataclass(frozen=True)
 class Binding:
-    """What makes an artifact materialised: the store, and the record that lists its files."""
+    """What makes an artifact materialised: the store, and the record that lists its files.
 
-    store: Store
-    record: Record
+    It pickles as the record's address, and reads the record again when it is first needed: a thousand shard tasks do
+    not carry a list of a thousand files each.
+    """
+
+    def __init__(self, store: Store, key: str, record: Record | None = None) -> None:
+        self.store = store
+        self.key = key
+        if record is not None:
+            self.__dict__["record"] = record
+
+    @functools.cached_property
+    def record(self) -> Record:
+        """The record that made the artifact."""
+        from marin.execution.records import load_record
+
+        return load_record(self.store, self.key)
 
     @functools.cached_property
     def files(self) -> dict[str, FileInfo]:
         """Output files by name."""
         return {file.name: file for file in self.record.files}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"store": self.store, "record": self.record}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Binding, (self.store, self.key)
 
 
 class Unmaterialised(AttributeError):
@@ -225,7 +238,7 @@ def call_of(artifact: Artifact) -> StepCall | None:
 
 def bind(artifact: Artifact, store: Store, record: Record) -> None:
     """Make an artifact materialised."""
-    object.__setattr__(artifact, "_binding", Binding(store, record))
+    object.__setattr__(artifact, "_binding", Binding(store, record.key, record))
 
 
 def binding_of(artifact: Artifact) -> Binding | None:

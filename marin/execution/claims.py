@@ -1,12 +1,13 @@
 """Who runs a step: claims by create-if-absent, with a new epoch for each holder.
 
-A claim is never deleted. A holder that ended cleanly adds `<epoch>.released`; one that died is noticed and the next
-epoch is created over it. The old holder can then only litter: it writes into its own attempt and its own epoch's
-state, and every finish mark checks that no newer epoch exists.
+A claim is never deleted. It ends with the record of its generation; a holder that gave up adds `<epoch>.released`; one
+that died is noticed, and the next epoch is created over it. The old holder can then only litter: it writes into its own
+attempt and its own epoch's state, and every finish mark checks that no newer epoch exists.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -18,6 +19,11 @@ from pathlib import Path
 from marin.execution import layout
 from marin.execution.failures import LeaseLost
 from marin.storage import AlreadyExists, MissingObject, Store
+
+MIN_PERIOD_SECONDS = 0.5
+MAX_PERIOD_SECONDS = 30.0
+MISSED_BEATS = 3
+"""Heartbeats that a holder may miss before it counts as gone, however short our own patience is."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +40,23 @@ class Holder:
 
 @dataclass(frozen=True)
 class Claim:
-    """A held claim: step name, identity, epoch."""
+    """A held claim: step name, identity, epoch, the record generation it is to make, and where its state lies.
+
+    `first_epoch` and `folder` are those of the first claim of the generation: a redo starts without the state of
+    earlier generations, and a step that got another label goes on from the state that lies under its earlier one.
+    """
 
     name: str
     identity: str
     epoch: int
+    generation: int = 1
+    folder: str = ""
+    first_epoch: int = 1
 
     @property
-    def folder(self) -> str:
-        """Where the claims of this step lie."""
-        return layout.claim_folder(self.name, self.identity)
+    def key(self) -> str:
+        """Where the claim lies."""
+        return layout.claim_key(self.name, self.identity, self.epoch)
 
 
 def process_start(pid: int) -> str | None:
@@ -92,11 +105,31 @@ def process_is_gone(holder: Holder) -> bool:
 
 @dataclass(frozen=True)
 class ClaimState:
-    """The newest claim on a step, if any."""
+    """The newest claim on a step, if any: `since` in seconds since 1970 by the holder's clock, for people only."""
 
     epoch: int
     holder: Holder | None
     released: bool
+    generation: int = 0
+    folder: str = ""
+    first_epoch: int = 1
+    since: float = 0.0
+
+
+def claim_bytes(claim: Claim, holder: Holder) -> bytes:
+    """A claim as it lies in the store."""
+    body = {
+        **vars(holder),
+        "generation": claim.generation,
+        "folder": claim.folder,
+        "first_epoch": claim.first_epoch,
+        "time": round(time.time(), 3),
+    }
+    return json.dumps(body).encode()
+
+
+HOLDER_FIELDS = tuple(field.name for field in dataclasses.fields(Holder))
+NOBODY = ClaimState(0, None, True)
 
 
 def claim_state(store: Store, name: str, identity: str) -> ClaimState:
@@ -105,25 +138,39 @@ def claim_state(store: Store, name: str, identity: str) -> ClaimState:
     names = {info.key.rpartition("/")[2] for info in store.list(folder)}
     epochs = [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]
     if not epochs:
-        return ClaimState(0, None, True)
+        return NOBODY
     epoch = max(epochs)
-    holder = Holder(**json.loads(store.read(f"{folder}/{epoch:06d}.json")))
-    return ClaimState(epoch, holder, f"{epoch:06d}.released" in names)
-
-
-def newest_epoch(store: Store, claim: Claim) -> int:
-    """The highest epoch claimed so far."""
-    names = [info.key.rpartition("/")[2] for info in store.list(claim.folder)]
-    return max((int(name.removesuffix(".json")) for name in names if name.endswith(".json")), default=0)
+    try:
+        body = json.loads(store.read(layout.claim_key(name, identity, epoch)))
+    except MissingObject:  # the step was collected a moment ago
+        return NOBODY
+    return ClaimState(
+        epoch,
+        Holder(**{field: body[field] for field in HOLDER_FIELDS}),
+        f"{epoch:06d}.released" in names,
+        body["generation"],
+        body["folder"],
+        body["first_epoch"],
+        body["time"],
+    )
 
 
 def check_lease(store: Store, claim: Claim) -> None:
-    """Raise `LeaseLost` when a newer epoch exists."""
-    newest = newest_epoch(store, claim)
-    if newest > claim.epoch:
+    """Raise `LeaseLost` when a newer epoch exists. One request: epochs have no gaps."""
+    newer = claim.epoch + 1
+    if store.exists(layout.claim_key(claim.name, claim.identity, newer)):
         raise LeaseLost(
-            f"{claim.name}-{layout.short(claim.identity)} was taken over: epoch {newest} is newer than {claim.epoch}"
+            f"{claim.name}-{layout.short(claim.identity)} was taken over: epoch {newer} is newer than {claim.epoch}"
         )
+
+
+@dataclass(frozen=True)
+class _Beat:
+    """A heartbeat as last seen: its bytes, and when on our own clock they were first seen."""
+
+    data: bytes
+    since: float
+    period: float
 
 
 class Claims:
@@ -133,47 +180,75 @@ class Claims:
         self.store = store
         self.holder = this_holder(run)
         self.stale_after = stale_after
-        self._beats: dict[str, tuple[bytes, float]] = {}
+        self.period = max(MIN_PERIOD_SECONDS, min(MAX_PERIOD_SECONDS, stale_after / 6))
+        self._beats: dict[str, _Beat] = {}
 
-    def take(self, name: str, identity: str) -> Claim | Holder:
-        """A claim, or the live holder that has the step."""
+    def take(self, name: str, identity: str, generation: int = 1, folder: str = "") -> Claim | Holder:
+        """A claim, or the live holder that has the step.
+
+        A claim for an earlier generation is over: its record is there, or nobody would ask for a later one.
+        """
+        state = NOBODY
         while True:
+            epoch = state.epoch + 1
+            goes_on = state.generation == generation
+            claim = Claim(
+                name,
+                identity,
+                epoch,
+                generation,
+                state.folder if goes_on else folder,
+                state.first_epoch if goes_on else epoch,
+            )
+            if self._create(claim):
+                return claim
             state = claim_state(self.store, name, identity)
-            if state.holder is not None and not state.released:
-                if state.holder == self.holder:  # our own, of which the reply was lost
-                    return Claim(name, identity, state.epoch)
-                if not self._is_stale(state.holder):
-                    return state.holder
-            claim = Claim(name, identity, state.epoch + 1)
-            try:
-                self.store.create(
-                    f"{claim.folder}/{claim.epoch:06d}.json", json.dumps(dataclasses.asdict(self.holder)).encode()
-                )
-            except AlreadyExists:
+            if state.holder is None or state.released or state.generation < generation:
                 continue
-            return claim
+            if state.holder == self.holder:  # our own, of which the reply was lost
+                return Claim(name, identity, state.epoch, state.generation, state.folder, state.first_epoch)
+            if not self._is_stale(state.holder):
+                return state.holder
+
+    def _create(self, claim: Claim) -> bool:
+        try:
+            self.store.create(claim.key, claim_bytes(claim, self.holder))
+        except AlreadyExists:
+            return False
+        return True
 
     def release(self, claim: Claim) -> None:
-        """Say that the holder is done with the step, however it ended."""
-        try:
-            self.store.create(f"{claim.folder}/{claim.epoch:06d}.released", b"{}")
-        except AlreadyExists:
-            return
+        """Say that the holder gave the step up without a record, so that the next one need not wait."""
+        with contextlib.suppress(AlreadyExists):
+            self.store.create(claim.key.removesuffix(".json") + ".released", b"{}")
 
     def beat(self) -> None:
         """Show that this run lives."""
-        key = f"{layout.run_folder(self.holder.run)}/beat"
-        self.store.put(key, json.dumps({"time": time.time(), "pid": self.holder.pid}).encode())
+        body = {"time": time.time(), "pid": self.holder.pid, "period": self.period}
+        self.store.put(layout.beat_key(self.holder.run), json.dumps(body).encode())
 
     def _is_stale(self, holder: Holder) -> bool:
+        """Whether a holder is gone: at once when that can be known, otherwise when its heartbeat stands still.
+
+        The time counts from when we first saw this very heartbeat, on our own clock, and is never less than a few of
+        the periods in which the holder says that it writes.
+        """
         if process_is_gone(holder):
             return True
         try:
-            beat = self.store.read(f"{layout.run_folder(holder.run)}/beat")
+            data = self.store.read(layout.beat_key(holder.run))
         except MissingObject:
-            beat = b""
-        seen, since = self._beats.get(holder.run, (None, 0.0))
-        if seen != beat:
-            self._beats[holder.run] = (beat, time.monotonic())
+            data = b""
+        seen = self._beats.get(holder.run)
+        if seen is None or seen.data != data:
+            self._beats[holder.run] = _Beat(data, time.monotonic(), _period_of(data))
             return False
-        return time.monotonic() - since > self.stale_after
+        return time.monotonic() - seen.since > max(self.stale_after, MISSED_BEATS * seen.period)
+
+
+def _period_of(beat: bytes) -> float:
+    """The seconds between two heartbeats, as the holder says; 0 when it says nothing."""
+    try:
+        return float(json.loads(beat)["period"])
+    except (ValueError, KeyError, TypeError):
+        return 0.0

@@ -8,13 +8,16 @@ import functools
 import importlib
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from marin.execution.artifact import Artifact, binding_of
 from marin.execution.failures import StepError
 
-Load = Callable[[str, type[Artifact]], Artifact]
+Reference = Mapping[str, str]
+"""`$artifact`: the key of a record; `$prefix`: the URL of its prefix, where that is not the referring record's own."""
+
+Load = Callable[[Reference, type[Artifact]], Artifact]
 
 
 @functools.cache
@@ -22,8 +25,11 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def encode(value: Any, path: str = "result") -> Any:
-    """The JSON form of a result; a materialised artifact becomes a reference to its record."""
+def encode(value: Any, path: str = "result", *, home: str = "") -> Any:
+    """The JSON form of a result; a materialised artifact becomes a reference to its record.
+
+    `home` is the URL of the prefix in which the result will lie.
+    """
     if value is None or (isinstance(value, (bool, int, str)) and not isinstance(value, enum.Enum)):
         return value
     if isinstance(value, float):
@@ -34,22 +40,23 @@ def encode(value: Any, path: str = "result") -> Any:
         binding = binding_of(value)
         if binding is None:
             raise StepError(f"{path} is a {type(value).__name__} that no step has made; return what came in")
-        return {"$artifact": binding.record.key}
+        away = {} if binding.store.url == home else {"$prefix": binding.store.url}
+        return {"$artifact": binding.record.key, **away}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: encode(getattr(value, field.name), f"{path}.{field.name}")
+            field.name: encode(getattr(value, field.name), f"{path}.{field.name}", home=home)
             for field in dataclasses.fields(value)
         }
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, (str, int)) or isinstance(key, (bool, enum.Enum)):
                 raise StepError(f"{path} has the key {key!r}: a record holds keys of text or whole numbers")
-        return {str(key): encode(item, f"{path}.{key}") for key, item in value.items()}
+        return {str(key): encode(item, f"{path}.{key}", home=home) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [encode(item, f"{path}[{index}]", home=home) for index, item in enumerate(value)]
     item = getattr(value, "item", None)
     if type(value).__module__ == "numpy" and callable(item) and getattr(value, "ndim", 1) == 0:
-        return encode(item(), path)
+        return encode(item(), path, home=home)
     raise StepError(f"{path} is a {type(value).__name__}, which a record cannot hold; keep it in a file")
 
 
@@ -82,14 +89,36 @@ def decode(value: Any, annotation: Any, load: Load, path: str = "result") -> Any
         return origin(decode(item, arguments[0], load, f"{path}[{i}]") for i, item in enumerate(value))
     if not isinstance(annotation, type):
         return value
-    if isinstance(value, dict) and set(value) == {"$artifact"} and issubclass(annotation, Artifact):
-        return load(value["$artifact"], annotation)
+    if isinstance(value, dict) and "$artifact" in value and issubclass(annotation, Artifact):
+        return load(value, annotation)
     if issubclass(annotation, enum.Enum):
         return annotation[value]
     if dataclasses.is_dataclass(annotation):
         hints = _hints(annotation)
         return annotation(**{name: decode(item, hints[name], load, f"{path}.{name}") for name, item in value.items()})
     return float(value) if annotation is float else value
+
+
+def references(value: Any) -> Iterator[Reference]:
+    """Every reference to a record in a result's JSON form."""
+    if isinstance(value, dict):
+        if "$artifact" in value:
+            yield value
+        else:
+            for item in value.values():
+                yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def without_references(value: Any, replacement: Callable[[Reference], Any]) -> Any:
+    """A result's JSON form with every reference to a record replaced."""
+    if isinstance(value, dict):
+        if "$artifact" in value:
+            return replacement(value)
+        return {key: without_references(item, replacement) for key, item in value.items()}
+    return [without_references(item, replacement) for item in value] if isinstance(value, list) else value
 
 
 def _untagged(value: Any) -> Any:

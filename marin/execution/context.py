@@ -18,11 +18,14 @@ from typing import Any, Protocol, TypeVar
 
 from marin.execution.artifact import Artifact, FileInfo
 from marin.execution.claims import Claim, check_lease
-from marin.execution.codec import decode, encode
+from marin.execution.codec import Reference, decode, encode
 from marin.execution.failures import StepError
 from marin.execution.fleet import Fleet
 from marin.execution.identity import UnstableValue, canonical, dependency_identity, dumps
 from marin.execution.records import Flow
+from marin.execution.redaction import guarded, redact, refuse_exposed
+from marin.execution.scratch import Scratch
+from marin.execution.secrets import SecretValues, available
 from marin.storage import AlreadyExists, ChecksummedWriter, Store
 
 R = TypeVar("R")
@@ -47,17 +50,17 @@ class RunSpec:
     fleet: Fleet
     code_digest: str
     fans_out: bool
-    first_epoch: int = 1
+    secrets: SecretValues = field(default_factory=SecretValues)
 
     @property
     def attempt_folder(self) -> str:
-        """Where this attempt's own files go."""
-        return f"{self.step_folder}/a{self.attempt}-{self.run[-4:]}"
+        """Where this attempt's own files go: no other attempt, of this run or another, has the same."""
+        return f"{self.step_folder}/a{self.attempt}-{self.run.rpartition('-')[2]}"
 
     @property
     def state_folder(self) -> str:
         """Where the state of all epochs lies."""
-        return f"{self.step_folder}/state"
+        return f"{self.claim.folder or self.step_folder}/state"
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,9 @@ class State:
     def write(self, name: str) -> ChecksummedWriter:
         """A writer for a state file of our own epoch."""
         self._run.check_lease_now_and_then()
-        return self.store.writer(self.key(name))
+        stream = self.store.writer(self.key(name))
+        stream.before_write = self._run.check_lease_now_and_then
+        return stream
 
     def create(self, name: str, data: bytes) -> None:
         """Create a small state file, such as a finish mark, only if it is absent; raises `LeaseLost`."""
@@ -164,7 +169,7 @@ class State:
     def find(self, pattern: str = "*") -> list[StateFile]:
         """State files of epochs up to our own whose name matches, newest epoch first, then by name."""
         spec = self._run.spec
-        epochs = range(spec.first_epoch, spec.claim.epoch + 1)
+        epochs = range(spec.claim.first_epoch, spec.claim.epoch + 1)
         found = []
         for info in self.store.list(spec.state_folder):
             epoch_text, _, name = info.key.removeprefix(f"{spec.state_folder}/").partition("/")
@@ -181,7 +186,7 @@ class Run:
     folder: str
     report: Report
     fanout: Fanout | None
-    scratch: Path
+    scratch_space: Scratch
     files: dict[str, FileInfo] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     _maps: int = 0
@@ -193,6 +198,11 @@ class Run:
     def state(self) -> State:
         """Resumable work of this step."""
         return State(self)
+
+    @property
+    def scratch(self) -> Path:
+        """A temporary folder of this machine, removed with the run."""
+        return self.scratch_space.path
 
     @property
     def fleet(self) -> Fleet:
@@ -209,7 +219,8 @@ class Run:
         self.check_lease_now_and_then()
         key = f"{self.folder}/{name}"
         with self.spec.store.writer(key) as stream:
-            yield stream
+            stream.before_write = self.check_lease_now_and_then
+            yield guarded(stream, self.spec.secrets.values.values(), f"the file {name!r} of {self.spec.display}")
         self._add(FileInfo(name, key, stream.size, stream.sha256))
 
     def write_bytes(self, name: str, data: bytes) -> None:
@@ -254,7 +265,7 @@ class Run:
         now = time.monotonic()
         if now - self._reported >= PROGRESS_SECONDS or (total is not None and done >= total):
             self._reported = now
-            self.report({"done": done, "total": total, "unit": unit, "figures": figures})
+            self.report({"done": done, "total": total, "unit": redact(unit), "figures": figures})
 
     # --- the lease ---
 
@@ -353,8 +364,8 @@ def _add_flows(one: Flow, other: Flow) -> Flow:
     return Flow(one.unit, one.read + other.read, one.kept + other.kept, reasons)
 
 
-def _no_artifact(key: str, kind: type[Artifact]) -> Artifact:
-    raise StepError(f"a shard returned an artifact ({key}); only a step can")
+def _no_artifact(reference: Reference, kind: type[Artifact]) -> Artifact:
+    raise StepError(f"a shard returned an artifact ({reference['$artifact']}); only a step can")
 
 
 _current: contextvars.ContextVar[Run | None] = contextvars.ContextVar("marin_run", default=None)
@@ -378,13 +389,20 @@ def entered(run: Run) -> Iterator[Run]:
         _current.reset(token)
 
 
-def run_shard(spec: RunSpec, task: ShardTask, scratch: Path, report: Report) -> ShardOutcome:
+def run_shard(spec: RunSpec, task: ShardTask, scratch: Scratch, report: Report) -> ShardOutcome:
     """Do one shard in this process and leave its finish mark in the state."""
     folder = f"{spec.state_folder}/{spec.claim.epoch:06d}/{task.key}"
     run = Run(spec, f"{folder}/{uuid.uuid4().hex[:8]}", report, None, scratch)
-    with entered(run):
-        result = encode(task.function(task.item))
-    outcome = ShardOutcome(result, tuple(run.files.values()), tuple(run.flows))
+    with available(spec.secrets), entered(run):
+        result = encode(task.function(task.item), home=spec.store.url)
+        outcome = ShardOutcome(result, tuple(run.files.values()), tuple(run.flows))
+        refuse_exposed(asdict(outcome), f"the manifest of shard {task.index} of {spec.display}")
+        return _finished(run, outcome, folder)
+
+
+def _finished(run: Run, outcome: ShardOutcome, folder: str) -> ShardOutcome:
+    """Leave a shard's finish mark, or take the outcome of whoever was first."""
+    spec = run.spec
     run.check_lease()
     try:
         spec.store.create(f"{folder}/done.json", outcome.to_json())
@@ -394,10 +412,11 @@ def run_shard(spec: RunSpec, task: ShardTask, scratch: Path, report: Report) -> 
 
 
 def run_rank(
-    spec: RunSpec, folder: str, entry: Callable[[Any], Any], payload: Any, scratch: Path, report: Report
+    spec: RunSpec, folder: str, entry: Callable[[Any], Any], payload: Any, scratch: Scratch, report: Report
 ) -> RankOutcome:
     """Do one rank's part in this process."""
     run = Run(spec, folder, report, None, scratch)
-    with entered(run):
-        result = encode(entry(payload))
+    with available(spec.secrets), entered(run):
+        result = encode(entry(payload), home=spec.store.url)
+        refuse_exposed(result, f"the result of a rank of {spec.display}")
     return RankOutcome(result, tuple(run.files.values()), tuple(run.flows))

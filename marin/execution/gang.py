@@ -26,7 +26,8 @@ from marin.execution.cluster import FIXED, Message, messages_of, missing_resourc
 from marin.execution.context import RankOutcome, Report, RunSpec, run_rank
 from marin.execution.failures import FailureClass, StepError
 from marin.execution.inline import free_port, rank_environment
-from marin.execution.worker import Failure, StepFailed, captured_log, failure_of, scratch_folder
+from marin.execution.scratch import scratch_folder
+from marin.execution.worker import Failure, StepFailed, captured_log, failure_of
 
 RESTART_BUDGET = 20
 RESTART_PAUSE_SECONDS = 1.0

@@ -18,7 +18,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -37,6 +37,19 @@ class UnstableValue(TypeError):
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
+
+
+Path = Any
+"""Where a value stands in a config: text, or (path above, last part). Rendered only when something is to be said."""
+
+
+def place(path: Path) -> str:
+    """A path as text."""
+    parts: list[str] = []
+    while not isinstance(path, str):
+        path, part = path
+        parts.append(f"[{part}]" if isinstance(part, int) else f".{part}")
+    return path + "".join(reversed(parts))
 
 
 @functools.cache
@@ -73,70 +86,125 @@ def _element(annotation: Any, index: int) -> Any:
     return Any
 
 
-def canonical(value: Any, annotation: Any, path: str, dependencies: list[tuple[str, Any]]) -> Any:
-    """The JSON form of a config value. Artifacts inside it are appended to `dependencies` as (path, artifact)."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, enum.Enum):
-        return value.name
-    if isinstance(value, int):
-        return (
-            canonical_float(float(value))
-            if float in _choices(annotation) and int not in _choices(annotation)
-            else value
-        )
-    if isinstance(value, float):
-        return canonical_float(value)
-    if isinstance(value, str):
-        if ABSOLUTE.fullmatch(value):
-            raise UnstableValue(
-                f"{path} = {value!r} is an absolute path, which must not be part of an identity; "
-                "give it as External(path, version=…) or in a runtime(…) field"
-            )
-        return value
-    if isinstance(value, Artifact):
-        dependencies.append((path, value))
-        return {"$dependency": len(dependencies) - 1}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            name: canonical(getattr(value, name), hint, f"{path}.{name}", dependencies)
-            for name, hint, literal in _counted_fields(type(value))
-            if literal is dataclasses.MISSING or getattr(value, name) != literal
-        }
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise UnstableValue(f"{path} has the key {key!r}: only text can be a key")
-        return {
-            key: canonical(value[key], _element(annotation, 0), f"{path}.{key}", dependencies) for key in sorted(value)
-        }
-    if isinstance(value, (list, tuple)):
-        return [
-            canonical(item, _element(annotation, index), f"{path}[{index}]", dependencies)
-            for index, item in enumerate(value)
-        ]
-    if isinstance(value, (set, frozenset)):
-        above = len(dependencies)
-        items = [canonical(item, _element(annotation, 0), f"{path}[…]", dependencies) for item in value]
-        if len(dependencies) > above:
-            raise UnstableValue(f"{path} is a set of artifacts, which have no order; use a tuple")
-        return sorted(items, key=dumps)
-    return _canonical_rare(value, path)
+@functools.cache
+def _is_float(annotation: Any) -> bool:
+    """Whether a whole number in a field of this annotation means a float."""
+    return float in _choices(annotation) and int not in _choices(annotation)
 
 
-def _canonical_rare(value: Any, path: str) -> Any:
+def canonical(value: Any, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
+    """The JSON form of a config value. Artifacts inside it are appended to `dependencies` as (path, artifact).
+
+    Plans of ten thousand steps pass through here, so the form is found by the value's type, and paths are put into
+    words only for an error or a dependency.
+    """
+    return _form_of(type(value))(value, annotation, path, dependencies)
+
+
+@functools.cache
+def _form_of(kind: type) -> Callable[[Any, Any, Path, list[tuple[str, Any]]], Any]:
+    """The function that gives values of a type their form."""
+    if kind in (type(None), bool):
+        return _itself
+    if issubclass(kind, enum.Enum):
+        return _enum_form
+    if issubclass(kind, Artifact):
+        return _artifact_form
+    if dataclasses.is_dataclass(kind):
+        return _dataclass_form
+    for one, form in (
+        (int, _int_form),
+        (float, _float_form),
+        (str, _text_form),
+        (Mapping, _mapping_form),
+        ((list, tuple), _sequence_form),
+        ((set, frozenset), _set_form),
+    ):
+        if issubclass(kind, one):
+            return form
+    return _rare_form
+
+
+def _itself(value: Any, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
+    return value
+
+
+def _enum_form(value: enum.Enum, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
+    return value.name
+
+
+def _int_form(value: int, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
+    return canonical_float(float(value)) if _is_float(annotation) else value
+
+
+def _float_form(value: float, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
+    return canonical_float(value)
+
+
+def _text_form(value: str, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
+    if ABSOLUTE.fullmatch(value):
+        raise _absolute_path(value, path)
+    return value
+
+
+def _absolute_path(value: str, path: Path) -> UnstableValue:
+    return UnstableValue(
+        f"{place(path)} = {value!r} is an absolute path, which must not be part of an identity; "
+        "give it as External(path, version=…) or in a runtime(…) field"
+    )
+
+
+def _artifact_form(value: Artifact, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
+    dependencies.append((place(path), value))
+    return {"$dependency": len(dependencies) - 1}
+
+
+def _dataclass_form(value: Any, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
+    form = {}
+    cls: type = type(value)
+    for name, hint, literal in _counted_fields(cls):
+        item = getattr(value, name)
+        if literal is dataclasses.MISSING or item != literal:
+            form[name] = canonical(item, hint, (path, name), dependencies)
+    return form
+
+
+def _mapping_form(
+    value: Mapping[Any, Any], annotation: Any, path: Path, dependencies: list[tuple[str, Any]]
+) -> dict[str, Any]:
+    for key in value:
+        if not isinstance(key, str):
+            raise UnstableValue(f"{place(path)} has the key {key!r}: only text can be a key")
+    element = _element(annotation, 0)
+    return {key: canonical(value[key], element, (path, key), dependencies) for key in sorted(value)}
+
+
+def _sequence_form(
+    value: list[Any] | tuple[Any, ...], annotation: Any, path: Path, dependencies: list[tuple[str, Any]]
+) -> list[Any]:
+    return [
+        canonical(item, _element(annotation, index), (path, index), dependencies) for index, item in enumerate(value)
+    ]
+
+
+def _set_form(value: Any, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> list[Any]:
+    above = len(dependencies)
+    items = [canonical(item, _element(annotation, 0), (path, "…"), dependencies) for item in value]
+    if len(dependencies) > above:
+        raise UnstableValue(f"{place(path)} is a set of artifacts, which have no order; use a tuple")
+    return sorted(items, key=dumps)
+
+
+def _rare_form(value: Any, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
     if isinstance(value, bytes):
         return {"$bytes": value.hex()}
     if isinstance(value, PurePath):
         if value.is_absolute():
-            raise UnstableValue(
-                f"{path} = {str(value)!r} is an absolute path, which must not be part of an identity; "
-                "give it as External(path, version=…) or in a runtime(…) field"
-            )
+            raise _absolute_path(str(value), path)
         return value.as_posix()
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
-            raise UnstableValue(f"{path} = {value!r} has no time zone")
+            raise UnstableValue(f"{place(path)} = {value!r} has no time zone")
         return value.astimezone(datetime.UTC).isoformat()
     if isinstance(value, datetime.date):
         return value.isoformat()
@@ -146,7 +214,7 @@ def _canonical_rare(value: Any, path: str) -> Any:
     if type(value).__module__ == "numpy" and callable(item) and getattr(value, "ndim", 1) == 0:
         return canonical(item(), Any, path, [])
     raise UnstableValue(
-        f"{path} holds {value!r} of type {type(value).__name__}, which has no stable form; use numbers, text, "
+        f"{place(path)} holds {value!r} of type {type(value).__name__}, which has no stable form; use numbers, text, "
         "enums, dataclasses, lists, dicts or functions that can be imported"
     )
 
@@ -158,9 +226,12 @@ def canonical_float(value: float) -> Any:
     return 0.0 if value == 0 else value
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def dumps(value: Any) -> str:
     """Canonical JSON text: sorted keys, no spaces, one form for each value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
+from marin.execution.claims import Claim
 from marin.execution.context import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask, run_rank, run_shard
-from marin.execution.failures import Cancelled, FailureClass
-from marin.execution.worker import Failure, Outcome, StepFailed, StepTask, execute, failure_of, scratch_folder
+from marin.execution.failures import Cancelled, FailureClass, LeaseLost
+from marin.execution.scratch import scratch_folder
+from marin.execution.worker import Failure, Outcome, StepFailed, StepTask, execute, failure_of
 
 BLAME_SECONDS = 1.0
 
@@ -24,6 +26,9 @@ class Backend(Protocol):
 
     def run(self, task: StepTask, report: Report) -> Outcome:
         """Run a step to its outcome; blocks. Never raises for what the step did."""
+
+    def abort(self, claim: Claim) -> None:
+        """End the one step that runs under this claim, whose lease is lost."""
 
     def cancel(self) -> None:
         """End everything that runs."""
@@ -37,14 +42,21 @@ class InlineBackend:
 
     def __init__(self) -> None:
         self._cancelled = threading.Event()
+        self._aborted: set[Claim] = set()
 
     def run(self, task: StepTask, report: Report) -> Outcome:
         def checked(progress: dict[str, Any]) -> None:
             if self._cancelled.is_set():
                 raise Cancelled("the run is ending")
+            if task.spec.claim in self._aborted:
+                raise LeaseLost(f"{task.spec.display} was taken over")
             report(progress)
 
         return execute(task, checked, self)
+
+    def abort(self, claim: Claim) -> None:
+        """A thread cannot be ended: the step ends at its next word of progress, and at its next write."""
+        self._aborted.add(claim)
 
     def cancel(self) -> None:
         self._cancelled.set()

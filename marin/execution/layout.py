@@ -8,9 +8,14 @@ RECORDS = "_steps"
 CLAIMS = "_claims"
 RUNS = "_runs"
 FAILED = "_failed"
+PINS = "_pins"
+CONTENT = "_content"
+EXTERNALS = "_externals"
 
 SHORT = 10
-RECORD_NAME = re.compile(r"(?P<name>[a-z0-9_.]+)-(?P<id>[0-9a-f]{10})(?:\.r(?P<generation>\d+))?\.json")
+RECORD_NAME = re.compile(r"([a-z0-9_.]+)-([0-9a-f]{10})(?:\.r(\d+))?\.(json|tombstone)")
+RECORD_SUFFIX = ".json"
+TOMBSTONE_SUFFIX = ".tombstone"
 
 
 def short(identity: str) -> str:
@@ -39,12 +44,18 @@ def record_key(name: str, identity: str, generation: int = 1) -> str:
     return f"{RECORDS}/{flat(name)}-{short(identity)}{suffix}.json"
 
 
-def parse_record_key(key: str) -> tuple[str, str, int] | None:
-    """(flat name, short identity, generation) of a record's key, or None for another key."""
-    match = RECORD_NAME.fullmatch(key.removeprefix(f"{RECORDS}/"))
+def tombstone_key(name: str, identity: str, generation: int = 1) -> str:
+    """The key that says that a record's bytes were removed. It stands beside the record, so one listing shows both."""
+    return record_key(name, identity, generation).removesuffix(RECORD_SUFFIX) + TOMBSTONE_SUFFIX
+
+
+def parse_record_key(key: str) -> tuple[str, str, int, bool] | None:
+    """(flat name, short identity, generation, is a tombstone) of a key of `_steps/`, or None for another key."""
+    match = RECORD_NAME.fullmatch(key, len(RECORDS) + 1)
     if match is None:
         return None
-    return match["name"], match["id"], int(match["generation"] or 1)
+    name, identity, generation, kind = match.groups()
+    return name, identity, int(generation or 1), kind == "tombstone"
 
 
 def claim_folder(name: str, identity: str) -> str:
@@ -52,9 +63,24 @@ def claim_folder(name: str, identity: str) -> str:
     return f"{CLAIMS}/{flat(name)}-{short(identity)}"
 
 
+def claim_key(name: str, identity: str, epoch: int) -> str:
+    """The key of one claim; each holder has an epoch of its own."""
+    return f"{claim_folder(name, identity)}/{epoch:06d}.json"
+
+
+def content_key(content: str) -> str:
+    """The key that leads from what a step would read to a record of what came out."""
+    return f"{CONTENT}/{content}.json"
+
+
 def run_folder(run: str) -> str:
     """The folder of a run."""
     return f"{RUNS}/{run}"
+
+
+def beat_key(run: str) -> str:
+    """The key of a run's heartbeat, the one object that is overwritten."""
+    return f"{run_folder(run)}/beat"
 
 
 def failure_folder(name: str, identity: str) -> str:

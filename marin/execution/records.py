@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from marin.execution import layout
 from marin.execution.artifact import Artifact, FileInfo, bind
-from marin.execution.codec import decode
+from marin.execution.codec import Reference, decode, without_references
 from marin.execution.failures import StepError
 from marin.execution.identity import digest
-from marin.storage import MissingObject, Store
+from marin.storage import MissingObject, Store, open_store
 
 SCHEMA = 1
 
@@ -79,10 +80,14 @@ class Record:
         return sum(file.size for file in self.files)
 
     def to_json(self) -> bytes:
-        """The record as it lies in the store."""
-        body = dataclasses.asdict(self)
-        del body["key"]
-        return json.dumps({"schema": SCHEMA, **body}, indent=1, ensure_ascii=False, sort_keys=True).encode()
+        """The record as it lies in the store: a line for each field, and one for each file."""
+        body: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del body["key"], body["files"]
+        for name in ("flows", "dependencies"):
+            body[name] = [vars(item) for item in body[name]]
+        lines = [f'"schema": {SCHEMA}', *(f'"{name}": {_line(body[name])}' for name in sorted(body))]
+        files = ",\n  ".join(_line(vars(file)) for file in self.files)
+        return ("{" + ",\n ".join([*lines, f'"files": [{files}]']) + "}\n").encode()
 
     @staticmethod
     def from_json(key: str, data: bytes) -> Record:
@@ -96,7 +101,11 @@ class Record:
             body["dependencies"] = tuple(Dependency(**dependency) for dependency in body["dependencies"])
             return Record(key=key, **body)
         except (ValueError, KeyError, TypeError) as error:
-            raise StepError(f"the record {key} is damaged ({error}); remove it to have the step run again") from error
+            raise StepError(f"the record {key} is damaged ({error}); redo its step: --verify does that") from error
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def load_record(store: Store, key: str) -> Record:
@@ -107,16 +116,21 @@ def load_record(store: Store, key: str) -> Record:
         raise StepError(f"there is no record {store.url_of(key)}") from error
 
 
-def output_digest(files: tuple[FileInfo, ...], result: Any) -> str:
-    """One digest of all that a consumer can see: files by name, size and sha256, and the result."""
-    return digest({"files": sorted([file.name, file.size, file.sha256] for file in files), "result": result})
+def output_digest(files: tuple[FileInfo, ...], result: Any, digest_of: Callable[[Reference], str]) -> str:
+    """One digest of all that a consumer can see: files by name, size and sha256, and the result.
+
+    An artifact that the result refers to counts by its own output, not by the recipe that made it.
+    """
+    seen = without_references(result, lambda reference: {"$output": digest_of(reference)})
+    return digest({"files": sorted([file.name, file.size, file.sha256] for file in files), "result": seen})
 
 
 def materialise_record(store: Store, record: Record, kind: type[Artifact]) -> Artifact:
     """The artifact of a record, bound to its files."""
 
-    def load(key: str, wanted: type[Artifact]) -> Artifact:
-        return materialise_record(store, load_record(store, key), wanted)
+    def load(reference: Reference, wanted: type[Artifact]) -> Artifact:
+        home = open_store(reference["$prefix"]) if "$prefix" in reference else store
+        return materialise_record(home, load_record(home, reference["$artifact"]), wanted)
 
     try:
         artifact: Artifact = decode(record.result, kind, load)

@@ -1,4 +1,4 @@
-"""What a run leaves behind under `_runs/<run>/`: heartbeat, plan, events, logs."""
+"""What a run leaves behind under `_runs/<run>/`: plan, events, logs. Its heartbeat is `marin.execution.watch`'s."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import time
 from typing import Any
 
 from marin.execution import layout
-from marin.execution.claims import Claims
-from marin.execution.plan import Plan
+from marin.execution.plan import Action, Plan
 from marin.storage import Store
 
 FLUSH_SECONDS = 5.0
@@ -46,21 +45,25 @@ class RunLog:
         self._try_to_keep(key, json.dumps(body, indent=1, ensure_ascii=False).encode())
 
     def plan(self, plan: Plan) -> None:
-        """Keep the plan."""
-        steps = [
-            {
+        """Keep the plan: a line for each step, with its recipe where it has no record that tells it."""
+        lines = []
+        for step in plan.steps:
+            line: dict[str, Any] = {
                 "name": step.name,
                 "label": step.call.label,
                 "identity": step.identity,
+                "generation": step.generation,
                 "path": step.folder,
                 "action": step.action.value,
                 "reason": step.reason,
                 "upstream": [up.identity for up in step.upstream],
             }
-            for step in plan.steps
-        ]
-        body = {"steps": steps, "targets": [step.identity for step in plan.targets]}
-        self.attach("plan.json", json.dumps(body, indent=1, ensure_ascii=False).encode())
+            if step.action is not Action.cached:
+                line["recipe"] = step.document
+            lines.append(json.dumps(line, ensure_ascii=False))
+        targets = json.dumps([step.identity for step in plan.targets])
+        steps = ",\n  ".join(lines)
+        self.attach("plan.json", f'{{"targets": {targets},\n "steps": [\n  {steps}]}}\n'.encode())
 
     def event(self, kind: str, **facts: Any) -> None:
         """Add an event; flushed every few seconds."""
@@ -95,31 +98,3 @@ class RunLog:
             logger.warning("%s could not be written: %s", self.store.url_of(key), error)
             return False
         return True
-
-
-class Heartbeat:
-    """Writes the run's heartbeat from a thread of its own, so that a busy driver is not taken for dead."""
-
-    def __init__(self, claims: Claims) -> None:
-        self._claims = claims
-        self._period = max(0.5, min(30.0, claims.stale_after / 6))
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="marin-heartbeat", daemon=True)
-
-    def start(self) -> None:
-        """Show at once that the run lives, then go on."""
-        self._claims.beat()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._period):
-            try:
-                self._claims.beat()
-            except Exception as error:
-                logger.warning("the heartbeat could not be written: %s", error)

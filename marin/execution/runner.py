@@ -10,35 +10,38 @@ import dataclasses
 import enum
 import logging
 import os
-import platform
 import queue
 import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from marin.execution import layout
 from marin.execution.artifact import Artifact, call_of
-from marin.execution.claims import Claim, Claims, Holder, check_lease
+from marin.execution.claims import Claim, Claims, Holder
 from marin.execution.code_digest import code_digest
-from marin.execution.codec import qualified_name
+from marin.execution.commit import Origin, commit, equal_work, new_record, upstream_of
 from marin.execution.context import Report, RunSpec
 from marin.execution.failures import RETRY_BUDGET, Cancelled, FailureClass
 from marin.execution.fleet import Fleet
 from marin.execution.inline import Backend, InlineBackend
+from marin.execution.patience import PatientStore
 from marin.execution.plan import Action, Plan, PlannedStep, changed_upstream, record_of
-from marin.execution.records import Dependency, Record, load_record, materialise_record, output_digest
+from marin.execution.records import materialise_record
 from marin.execution.resolve import resolve
-from marin.execution.runlog import Heartbeat, RunLog, new_run
-from marin.execution.worker import Failure, Outcome, StepTask, failure_of
-from marin.storage import AlreadyExists, Store
+from marin.execution.runlog import RunLog, new_run
+from marin.execution.watch import Heartbeat, LeaseWatch
+from marin.execution.worker import Failure, StepTask, failure_of
+from marin.storage import Store
 
 POLL_SECONDS = 1.0
 TICK_SECONDS = 0.2
+STOP_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -143,22 +146,29 @@ class Runner:
         make_backend: Callable[[], Backend],
         observer: Observer | None = None,
     ) -> None:
-        self.store = store
         self.plan = plan
         self.options = options
         self.observer = observer or Silent()
         self.run_name = new_run()
-        self.claims = Claims(store, self.run_name, options.stale_after)
-        self.log = RunLog(store, self.run_name)
+        self._stopping = threading.Event()
+        self.worker_store = store
+        self.store = PatientStore(store, self._stopping)
+        self.claims = Claims(self.store, self.run_name, options.stale_after)
+        self.log = RunLog(self.store, self.run_name)
         self._make_backend = make_backend
         self._backend: Backend | None = None
         self._backend_wanted = threading.Event()
         self._backend_ready = threading.Event()
         self._inline = InlineBackend()
         self._held: dict[int, Claim] = {}
-        self._stopping = threading.Event()
         self._steps = {id(step): Progress(step) for step in plan.to_do()}
-        self._messages: queue.SimpleQueue[tuple[Progress, dict[str, Any]]] = queue.SimpleQueue()
+        self._dependents: dict[int, list[Progress]] = {key: [] for key in self._steps}
+        self._missing: dict[int, int] = {}
+        self._ready: deque[Progress] = deque()
+        self._waiting: list[Progress] = []
+        self._at_work = 0
+        self._inbox: queue.SimpleQueue[tuple[Progress, dict[str, Any] | None]] = queue.SimpleQueue()
+        self._leases = LeaseWatch(self.store, self._lose)
 
     # --- the loop ---
 
@@ -167,6 +177,7 @@ class Runner:
         self.store.check_writable()
         heartbeat = Heartbeat(self.claims)
         heartbeat.start()
+        self._leases.start()
         self.log.plan(self.plan)
         for name, data in self.options.attachments.items():
             self.log.attach(name, data)
@@ -186,28 +197,90 @@ class Runner:
                 self._release(key, claim)
             self.log.event("run.finished", interrupted=result.interrupted, succeeded=result.succeeded)
             self.log.flush()
+            self._leases.stop()
             heartbeat.stop()
         return result
 
     def _loop(self, pool: ThreadPoolExecutor) -> None:
-        running: dict[Future[None], Progress] = {}
+        self._order()
         while True:
-            self._settle_dependents()
-            at_work = set(map(id, running.values()))
-            open_steps = [p for p in self._steps.values() if p.status in (Status.pending, Status.waiting)]
-            for progress in [p for p in open_steps if id(p) not in at_work]:
-                if len(running) < self.options.max_concurrent and self._is_ready(progress):
-                    progress.status = Status.running if progress.status is Status.pending else progress.status
-                    running[pool.submit(self._advance, progress)] = progress
+            self._poll()
+            while self._ready and self._at_work < self.options.max_concurrent:
+                progress = self._ready.popleft()
+                if progress.status is Status.pending:
+                    progress.status = Status.running
+                self._at_work += 1
+                pool.submit(self._advance, progress)
             if self._backend_wanted.is_set() and self._backend is None:
                 self._start_backend()
-            if not running and not any(p.status in (Status.pending, Status.waiting) for p in self._steps.values()):
+            if not self._at_work and not self._ready and not self._waiting:
                 return
-            self._pass_on_progress()
-            for future in [future for future in running if future.done()]:
-                del running[future]
-                future.result()
-            time.sleep(0.02 if running else TICK_SECONDS)
+            self._take_in()
+
+    def _order(self) -> None:
+        """Count for each step the upstreams that it waits for; those that wait for none are ready."""
+        for progress in self._steps.values():
+            above = [self._steps[id(up)] for up in progress.step.upstream if id(up) in self._steps]
+            self._missing[id(progress)] = len(above)
+            for one in above:
+                self._dependents[id(one.step)].append(progress)
+            if not above:
+                self._ready.append(progress)
+
+    def _poll(self) -> None:
+        """Look again at steps that another run has, when their time has come."""
+        now = time.monotonic()
+        for progress in [one for one in self._waiting if one.poll_at <= now]:
+            self._waiting.remove(progress)
+            self._ready.append(progress)
+
+    def _take_in(self) -> None:
+        """Wait a moment for what steps say, and take all of it in."""
+        try:
+            progress, message = self._inbox.get(timeout=TICK_SECONDS)
+            while True:
+                if message is None:
+                    self._at_work -= 1
+                    self._settle(progress)
+                else:
+                    self._pass_on(progress, message)
+                progress, message = self._inbox.get_nowait()
+        except queue.Empty:
+            return
+
+    def _settle(self, progress: Progress) -> None:
+        """Go on from a step that has come to an end, or that another run has."""
+        if progress.status is Status.waiting:
+            self._waiting.append(progress)
+        elif progress.status in BROKEN:
+            self._block(progress)
+        else:
+            for below in self._dependents[id(progress.step)]:
+                self._missing[id(below)] -= 1
+                if not self._missing[id(below)] and below.status is Status.pending:
+                    self._ready.append(below)
+
+    def _block(self, broken: Progress) -> None:
+        """Block everything that depends on a step that will have no record; with fail_fast, everything."""
+        if self.options.fail_fast:
+            self._ready.clear()
+            self._waiting.clear()
+        stack = [broken]
+        while stack:
+            above = stack.pop()
+            for below in self._dependents[id(above.step)]:
+                if below.status is Status.pending:
+                    self._set_blocked(below, above.step.display)
+                    stack.append(below)
+        if self.options.fail_fast:
+            for progress in self._steps.values():
+                if progress.status in (Status.pending, Status.waiting):
+                    self._set_blocked(progress, "--fail-fast")
+
+    def _set_blocked(self, progress: Progress, by: str) -> None:
+        progress.status = Status.blocked
+        progress.blocked_by = by
+        self._tell(progress, f"needs {by}")
 
     def _start_backend(self) -> None:
         """Start the back end, from the main thread: what it starts may be made to end with the thread that did.
@@ -221,46 +294,19 @@ class Runner:
             raise
         self._backend_ready.set()
 
-    def _is_ready(self, progress: Progress) -> bool:
-        if time.monotonic() < progress.poll_at:
-            return False
-        return all(self._status(up) in (Status.done, Status.cached) for up in progress.step.upstream)
-
-    def _status(self, step: PlannedStep) -> Status:
-        progress = self._steps.get(id(step))
-        return progress.status if progress is not None else Status.cached
-
-    def _settle_dependents(self) -> None:
-        """Block what depends on a step that will have no record."""
-        changed = True
-        while changed:
-            changed = False
-            for progress in self._steps.values():
-                if progress.status is not Status.pending:
-                    continue
-                broken = [u for u in progress.step.upstream if self._status(u) in BROKEN]
-                stopped = self.options.fail_fast and any(p.status is Status.failed for p in self._steps.values())
-                if broken or stopped:
-                    progress.status = Status.blocked
-                    progress.blocked_by = broken[0].display if broken else "--fail-fast"
-                    self._tell(progress, f"needs {progress.blocked_by}")
-                    changed = True
-
-    def _pass_on_progress(self) -> None:
-        while not self._messages.empty():
-            progress, message = self._messages.get()
-            progress.latest = message
-            try:
-                self.observer.advanced(progress)
-            except Exception as error:
-                logger.warning("the progress of %s could not be shown: %s", progress.step.display, error)
+    def _pass_on(self, progress: Progress, message: dict[str, Any]) -> None:
+        progress.latest = message
+        try:
+            self.observer.advanced(progress)
+        except Exception as error:
+            logger.warning("the progress of %s could not be shown: %s", progress.step.display, error)
 
     def _stop(self) -> None:
         self._stopping.set()
         self._inline.cancel()
         if self._backend is not None:
             self._backend.cancel()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + STOP_SECONDS
         while self._held and time.monotonic() < deadline:
             time.sleep(0.05)
         for progress in self._steps.values():
@@ -288,23 +334,37 @@ class Runner:
         """Bring a ready step to an end, or find out that another run has it."""
         step = progress.step
         try:
-            if self._needs_no_run(progress):
+            if progress.status is not Status.waiting and self._input_is_unchanged(progress):
                 return
-            held = self.claims.take(step.name, step.identity)
+            held = self.claims.take(step.name, step.identity, step.generation, step.folder)
             if isinstance(held, Holder):
-                if progress.status is not Status.waiting:
-                    progress.status = Status.waiting
-                    self._tell(progress, f"run {held.run} on {held.host} has it")
-                progress.poll_at = time.monotonic() + POLL_SECONDS
+                if not self._is_made(progress):
+                    self._wait_for(progress, held)
                 return
             self._held[id(step)] = held
-            try:
-                if not self._needs_no_run(progress):
-                    self._run_claimed(progress, held)
-            finally:
-                self._release(id(step), held)
+            if not self._is_made(progress):
+                self._run_claimed(progress, held)
         except BaseException as error:
-            self._fail(progress, failure_of(error), attempt=0)
+            self._fail(progress, failure_of(error), attempt=progress.attempts)
+        finally:
+            self._let_go(progress)
+            self._inbox.put((progress, None))
+
+    def _wait_for(self, progress: Progress, holder: Holder) -> None:
+        progress.poll_at = time.monotonic() + POLL_SECONDS
+        if progress.status is not Status.waiting:
+            progress.status = Status.waiting
+            self._tell(progress, f"run {holder.run} on {holder.host} has it")
+
+    def _let_go(self, progress: Progress) -> None:
+        """Give up the claim, if it was taken. One whose step has its record is over without a word."""
+        claim = self._held.get(id(progress.step))
+        if claim is None:
+            return
+        if progress.status in (Status.done, Status.cached):
+            self._held.pop(id(progress.step), None)
+        else:
+            self._release(id(progress.step), claim)
 
     def _release(self, key: int, claim: Claim) -> None:
         """Let go of a claim. One that cannot be released now stays held, and is released when the run ends."""
@@ -315,17 +375,20 @@ class Runner:
         else:
             self._held.pop(key, None)
 
-    def _needs_no_run(self, progress: Progress) -> bool:
-        """Whether the record is there already, made by another run, or still holds after an upstream was redone."""
+    def _input_is_unchanged(self, progress: Progress) -> bool:
+        """Whether the step's earlier record still holds although an upstream was redone."""
         step = progress.step
-        if step.action is Action.check and progress.status is not Status.waiting:
-            changed = changed_upstream(step, self.store, step.generation - 1)
-            if changed is None:
-                step.generation -= 1
-                step.action = Action.cached
-                progress.status = Status.cached
-                self._tell(progress, "its input did not change")
-                return True
+        if step.action is not Action.check or changed_upstream(step, self.store, step.generation - 1) is not None:
+            return False
+        step.generation -= 1
+        step.action = Action.cached
+        progress.status = Status.cached
+        self._tell(progress, "its input did not change")
+        return True
+
+    def _is_made(self, progress: Progress) -> bool:
+        """Whether another run has made the record by now."""
+        step = progress.step
         if not self.store.exists(step.record_key):
             return False
         progress.status = Status.cached
@@ -334,37 +397,59 @@ class Runner:
 
     def _run_claimed(self, progress: Progress, claim: Claim) -> None:
         step = progress.step
-        backend = self._backend_for(step)
         progress.status = Status.running
         progress.started = time.monotonic()
         self._tell(progress)
+        origin = Origin(self.run_name, progress.attempts + 1, claim, time.time())
+        equal = equal_work(step, self.store, origin, code_digest(step.call.step.function))
+        if equal is not None:
+            step.record = commit(step, self.store, equal, claim)
+            progress.status = Status.done
+            self._tell(progress, f"its input is that of {equal.provenance['alias_of']}, and so is its output")
+            return
+        backend = self._backend_for(step)
         tries = dict.fromkeys(RETRY_BUDGET, 0)
         while True:
             progress.attempts += 1
-            attempt = progress.attempts
-            task = self._task(step, claim, attempt)
-            started = time.time()
-            outcome = backend.run(task, self._report(progress))
-            self.log.log(f"{layout.flat(step.name)}-{layout.short(step.identity)}", attempt, outcome.log)
-            if outcome.failure is None:
-                step.record = self._commit(step, task, outcome, started)
-                progress.seconds = time.monotonic() - progress.started
+            failure = self._attempt(progress, claim, backend)
+            progress.seconds = time.monotonic() - progress.started
+            if failure is None:
                 progress.status = Status.done
                 self._tell(progress)
                 return
-            kind = outcome.failure.kind
-            if kind in RETRY_BUDGET and tries[kind] < RETRY_BUDGET[kind] and not self._stopping.is_set():
-                tries[kind] += 1
-                self._tell(progress, f"{outcome.failure.message}; again ({kind.value} {tries[kind]})")
-                self._stopping.wait(self.options.retry_pause * min(2 ** (tries[kind] - 1), 60))
-                continue
-            progress.seconds = time.monotonic() - progress.started
-            self._fail(progress, outcome.failure, attempt)
-            return
+            kind = failure.kind
+            if tries.get(kind, 0) >= RETRY_BUDGET.get(kind, 0) or self._stopping.is_set():
+                self._fail(progress, failure, progress.attempts)
+                return
+            tries[kind] += 1
+            self._tell(progress, f"{failure.message}; again ({kind.value} {tries[kind]})")
+            self._stopping.wait(self.options.retry_pause * min(2 ** (tries[kind] - 1), 60))
+
+    def _attempt(self, progress: Progress, claim: Claim, backend: Backend) -> Failure | None:
+        """Run the step once, and commit what comes out of it; returns why there is nothing to commit."""
+        step = progress.step
+        origin = Origin(self.run_name, progress.attempts, claim, time.time())
+        task = self._task(step, claim, progress.attempts)
+        self._leases.add(claim, backend)
+        try:
+            outcome = backend.run(task, self._report(progress))
+        finally:
+            lost = self._leases.remove(claim)
+        self.log.log(f"{layout.flat(step.name)}-{layout.short(step.identity)}", progress.attempts, outcome.log)
+        if outcome.failure is not None and lost is not None and not self._stopping.is_set():
+            return failure_of(lost)
+        if outcome.failure is None:
+            step.record = commit(step, self.store, new_record(step, self.store, task, outcome, origin), claim)
+        return outcome.failure
+
+    def _lose(self, claim: Claim, backend: Backend) -> None:
+        """End the work under a claim that another run has taken over."""
+        logger.warning("%s was taken over by another run; its worker is ended", claim.name)
+        backend.abort(claim)
 
     def _report(self, progress: Progress) -> Report:
         def report(message: dict[str, Any]) -> None:
-            self._messages.put((progress, message))
+            self._inbox.put((progress, message))
 
         return report
 
@@ -382,7 +467,7 @@ class Runner:
     def _task(self, step: PlannedStep, claim: Claim, attempt: int) -> StepTask:
         described = step.call.step
         spec = RunSpec(
-            store=self.store,
+            store=self.worker_store,
             run=self.run_name,
             name=step.name,
             display=step.display,
@@ -392,78 +477,19 @@ class Runner:
             fleet=step.call.fleet or Fleet(),
             code_digest=code_digest(described.function),
             fans_out=described.fans_out,
-            first_epoch=self._first_epoch(step),
         )
-        by_call = {id(call_of(a)): up for a, up in self._dependencies(step)}
+        by_call = {id(call_of(artifact)): up for _, artifact, up in upstream_of(step)}
 
         def materialise(artifact: Artifact) -> Artifact:
             up = by_call.get(id(call_of(artifact)))
             if up is None:
                 return artifact
-            return materialise_record(self.store, record_of(up, self.store), up.call.step.result_type)
+            return materialise_record(
+                up.store or self.worker_store, record_of(up, self.store), up.call.step.result_type
+            )
 
         arguments = {name: resolve(value, materialise) for name, value in step.call.arguments.items()}
         return StepTask(spec, described.function, arguments, described.result_type, described.cpus, described.memory_gb)
-
-    def _first_epoch(self, step: PlannedStep) -> int:
-        """The first epoch whose state counts: a redo starts afresh, and goes on from its own generation only."""
-        if step.generation == 1:
-            return 1
-        previous = layout.record_key(step.name, step.identity, step.generation - 1)
-        return int(load_record(self.store, previous).provenance["epoch"]) + 1
-
-    def _dependencies(self, step: PlannedStep) -> list[tuple[Artifact, PlannedStep]]:
-        by_identity = {up.identity: up for up in step.upstream}
-        listed = step.document["dependencies"]
-        assert isinstance(listed, list)
-        return [
-            (artifact, by_identity[identity])
-            for (_, artifact), (_, identity) in zip(step.recipe.dependencies, listed, strict=True)
-            if identity in by_identity
-        ]
-
-    def _commit(self, step: PlannedStep, task: StepTask, outcome: Outcome, started: float) -> Record:
-        """Create the record; when another run was first, take its record."""
-        for flow in outcome.flows:
-            flow.check(step.display)
-        above = self._dependencies(step)
-        paths = [path for path, artifact in step.recipe.dependencies if call_of(artifact) is not None]
-        records = [record_of(up, self.store) for _, up in above]
-        record = Record(
-            key=step.record_key,
-            name=step.name,
-            version=step.call.step.version,
-            label=step.call.label,
-            identity=step.identity,
-            generation=step.generation,
-            path=task.spec.attempt_folder,
-            result_type=qualified_name(step.call.step.result_type),
-            result=outcome.result,
-            files=outcome.files,
-            flows=outcome.flows,
-            recipe=step.document,
-            dependencies=tuple(
-                Dependency(path, one.name, one.identity, one.key, one.output_digest)
-                for path, one in zip(paths, records, strict=True)
-            ),
-            output_digest=output_digest(outcome.files, outcome.result),
-            code_digest=task.spec.code_digest,
-            provenance={
-                "run": self.run_name,
-                "attempt": task.spec.attempt,
-                "epoch": task.spec.claim.epoch,
-                "host": socket.gethostname(),
-                "started": started,
-                "finished": time.time(),
-                "python": platform.python_version(),
-            },
-        )
-        check_lease(self.store, task.spec.claim)
-        try:
-            self.store.create(record.key, record.to_json())
-        except AlreadyExists:
-            return load_record(self.store, record.key)
-        return record
 
     def _fail(self, progress: Progress, failure: Failure, attempt: int) -> None:
         step = progress.step

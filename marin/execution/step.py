@@ -25,7 +25,8 @@ class StepFunction:
 
     `cpus` and `memory_gb` are what one call takes of a worker node. A step that `fans_out` only coordinates (it calls
     `run.map` or `run.gang`) and takes no processor itself, so that its own tasks always find room. `inline` steps run
-    in the driver: for work that is smaller than starting a task.
+    in the driver: for work that is smaller than starting a task. A step with `cutoff` is a function of its input's
+    bytes: when another recipe of it was run on equal bytes, that output is taken over.
     """
 
     name: str
@@ -38,6 +39,7 @@ class StepFunction:
     memory_gb: float | None
     fans_out: bool
     inline: bool
+    cutoff: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,7 @@ def step(
     memory_gb: float | None = None,
     fans_out: bool = False,
     inline: bool = False,
+    cutoff: bool = False,
 ) -> Callable[[Callable[P, A]], Callable[P, A]]:
     """Make a function a step of graphs.
 
@@ -83,7 +86,7 @@ def step(
             bound.apply_defaults()
             return typing.cast(A, handle_of(described.result_type, StepCall(described, dict(bound.arguments))))
 
-        lazy.__dict__["_declaration"] = (name, version, cpus, memory_gb, fans_out, inline)
+        lazy.__dict__["_declaration"] = (name, version, cpus, memory_gb, fans_out, inline, cutoff)
         return lazy
 
     return decorate
@@ -94,7 +97,7 @@ def describe(lazy: Callable[..., Any]) -> StepFunction:
     found = lazy.__dict__.get("_step")
     if found is not None:
         return typing.cast(StepFunction, found)
-    name, version, cpus, memory_gb, fans_out, inline = lazy.__dict__["_declaration"]
+    name, version, cpus, memory_gb, fans_out, inline, cutoff = lazy.__dict__["_declaration"]
     function = inspect.unwrap(lazy)
     annotations = typing.get_type_hints(function)
     result_type = annotations.pop("return", None)
@@ -111,6 +114,7 @@ def describe(lazy: Callable[..., Any]) -> StepFunction:
         memory_gb,
         fans_out,
         inline,
+        cutoff,
     )
     lazy.__dict__["_step"] = described
     return described

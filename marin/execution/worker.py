@@ -7,22 +7,29 @@ often cannot be unpickled, and then hide the real error.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import errno
 import io
 import logging
 import os
 import socket
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from marin.execution.artifact import Artifact, FileInfo
 from marin.execution.codec import encode
 from marin.execution.context import Fanout, Report, Run, RunSpec, entered
+from marin.execution.external import FirstUse, Sight, changes_since, see
 from marin.execution.failures import Cancelled, FailureClass, LeaseLost, StepError
+from marin.execution.fields import External, found_in
 from marin.execution.records import Flow
+from marin.execution.redaction import redact, refuse_exposed
+from marin.execution.scratch import scratch_folder
+from marin.execution.secrets import available
+from marin.execution.unanswered import gave_no_answer
+from marin.storage import StoreUnavailable
 
 LOG_LIMIT = 4 << 20
 TEXT_LIMIT = 20_000
@@ -42,7 +49,10 @@ class StepTask:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there is no result. `expected` failures carry a message for people; the others their traceback."""
+    """Why there is no result. `expected` failures carry a message for people; the others their traceback.
+
+    Secrets that this process knows are masked in both.
+    """
 
     kind: FailureClass
     error: str
@@ -50,6 +60,10 @@ class Failure:
     trace: str
     node: str
     expected: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("message", "trace"):
+            object.__setattr__(self, name, redact(getattr(self, name)))
 
 
 class StepFailed(Exception):
@@ -85,24 +99,39 @@ def classify(error: BaseException) -> FailureClass:
         return FailureClass.lease
     if isinstance(error, (Cancelled, KeyboardInterrupt)):
         return FailureClass.cancelled
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _says_out_of_memory(error):
         return FailureClass.memory
+    if gave_no_answer(error):
+        return FailureClass.preempted
     return FailureClass.error
+
+
+def _says_out_of_memory(error: BaseException) -> bool:
+    """Errors of torch and of the system that are no `MemoryError`."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    named = type(error).__module__.startswith("torch") and type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error))
 
 
 def failure_of(error: BaseException) -> Failure:
     """An exception as text."""
     if isinstance(error, StepFailed):
         return error.failure
-    trace = "".join(traceback.format_exception(error))
+    trace = redact("".join(traceback.format_exception(error)))  # before it is cut: half a secret is not recognised
     return Failure(
         kind=classify(error),
         error=type(error).__qualname__,
-        message=str(error)[:TEXT_LIMIT],
+        message=redact(str(error))[:TEXT_LIMIT],
         trace=trace if len(trace) <= TEXT_LIMIT else f"{trace[: TEXT_LIMIT // 2]}\n…\n{trace[-TEXT_LIMIT // 2 :]}",
         node=f"{socket.gethostname()} pid {os.getpid()}",
         expected=isinstance(error, StepError),
     )
+
+
+class _RedactingFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
 
 
 @contextlib.contextmanager
@@ -110,7 +139,7 @@ def captured_log() -> Iterator[io.StringIO]:
     """Log records of this process while the block lasts, as text, up to a limit."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(lambda record: stream.tell() < LOG_LIMIT)
     root = logging.getLogger()
     level = root.level
@@ -124,27 +153,58 @@ def captured_log() -> Iterator[io.StringIO]:
         root.setLevel(level)
 
 
-@contextlib.contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A temporary folder of this machine."""
-    with tempfile.TemporaryDirectory(prefix="marin-") as folder:
-        yield Path(folder)
-
-
 def execute(task: StepTask, report: Report, fanout: Fanout) -> Outcome:
     """Run a step's body in this process."""
     spec = task.spec
     with captured_log() as log, scratch_folder() as scratch:
         run = Run(spec, spec.attempt_folder, report, fanout, scratch)
         try:
-            with entered(run):
-                artifact = task.function(**task.arguments)
-            result = _checked_result(task, artifact)
+            with available(spec.secrets):
+                result = _carried_out(task, run)
         except BaseException as error:
             failure = failure_of(error)
             logging.getLogger(__name__).error("%s failed: %s", spec.display, failure.trace)
             return Outcome(None, (), (), failure, log.getvalue())
         return Outcome(result, tuple(run.files.values()), tuple(run.flows), None, log.getvalue())
+
+
+def _carried_out(task: StepTask, run: Run) -> Any:
+    """The result of the body, as JSON, between two looks at the external inputs that it reads."""
+    spec = task.spec
+    first_use = FirstUse(spec.store, {"step": spec.display, "run": spec.run})
+    sights = [see(place, external) for place, external in found_in(task.arguments, External)]
+    fresh = [sight for sight in sights if not first_use.compare(sight)]
+    try:
+        with entered(run):
+            artifact = task.function(**task.arguments)
+    except Exception as error:
+        if classify(error) is FailureClass.error and (changes := _changes_behind(sights)):
+            raise StepError(changes) from error
+        raise
+    result = _checked_result(task, artifact)
+    refuse_exposed(
+        [result, list(run.files), [dataclasses.asdict(flow) for flow in run.flows]], f"the record of {spec.display}"
+    )
+    for sight in sights:
+        if changes := changes_since(sight):
+            raise StepError(changes)
+    for sight in fresh:
+        first_use.remember(sight)
+    return result
+
+
+def _changes_behind(sights: list[Sight]) -> str:
+    """What changed while a body ran that failed, or an empty text: it may be why."""
+    for sight in sights:
+        try:
+            changes = changes_since(sight)
+        except StepError as gone:
+            return str(gone)
+        except StoreUnavailable:
+            continue
+        if changes:
+            return changes
+    return ""
 
 
 def _checked_result(task: StepTask, artifact: Any) -> Any:
@@ -153,4 +213,4 @@ def _checked_result(task: StepTask, artifact: Any) -> Any:
         raise StepError(
             f"{task.spec.display} returned a {type(artifact).__name__}; it is declared to return {declared}"
         )
-    return encode(artifact)
+    return encode(artifact, home=task.spec.store.url)

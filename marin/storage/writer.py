@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
@@ -21,6 +22,7 @@ class Commit(Protocol):
 class ChecksummedWriter(io.BufferedIOBase):
     """A writable stream; `size` (bytes) and `sha256` (hex) are set once it is closed.
 
+    `before_write` is called before each write, and what it raises ends the writing: a place to look at a lease.
     As a context manager it publishes the object only when the block ends without an exception. A stream that is
     dropped without being closed publishes nothing.
     """
@@ -30,6 +32,7 @@ class ChecksummedWriter(io.BufferedIOBase):
         self._commit = commit
         self._hash = hashlib.sha256()
         self._settled = False
+        self.before_write: Callable[[], None] | None = None
         self.size = 0
         self.sha256 = ""
 
@@ -37,6 +40,8 @@ class ChecksummedWriter(io.BufferedIOBase):
         return True
 
     def write(self, data: Any) -> int:
+        if self.before_write is not None:
+            self.before_write()
         view = memoryview(data).cast("B") if not isinstance(data, bytes) else data
         self._stream.write(view)
         self._hash.update(view)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 from marin.execution.claims import Claim
 from marin.execution.context import Run, RunSpec
 from marin.execution.fleet import Fleet
+from marin.execution.scratch import Scratch
 from marin.storage import Store, open_store
 
 NAME, IDENTITY = "model/pretrain", "0" * 64
@@ -27,4 +25,4 @@ def holder(store: Store | str, *, epoch: int = 1, workers: int = 1) -> Run:
         code_digest="",
         fans_out=True,
     )
-    return Run(spec, spec.attempt_folder, lambda progress: None, None, Path(tempfile.gettempdir()))
+    return Run(spec, spec.attempt_folder, lambda progress: None, None, Scratch())

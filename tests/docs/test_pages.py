@@ -99,7 +99,7 @@ def test_what_is_rendered_from_the_code_is_up_to_date(capsys: pytest.CaptureFixt
 def test_the_step_of_the_how_to_page_works(tmp_path: Path, smoke_prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from marin.data.documents.artifacts import Documents
     from marin.execution import layout, materialise
-    from marin.execution.plan import existing_records
+    from marin.execution.index import list_records
     from marin.execution.records import load_record, materialise_record
     from marin.storage import open_store
 
@@ -110,7 +110,7 @@ def test_the_step_of_the_how_to_page_works(tmp_path: Path, smoke_prefix: Path, m
     monkeypatch.syspath_prepend(tmp_path)
     shown = importlib.import_module("long_documents")
     store = open_store(smoke_prefix)
-    key = next(key for key in existing_records(store) if key[0] == "documents.pages")
+    key = next(key for key in list_records(store).generations if key[0] == "documents.pages")
     pages = materialise_record(store, load_record(store, layout.record_key(*key)), Documents)
     assert isinstance(pages, Documents)
 

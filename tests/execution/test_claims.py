@@ -18,10 +18,20 @@ import pytest
 
 from marin.execution import LeaseLost, Runner, RunOptions, current_run, make_plan, step
 from marin.execution import claims as module
-from marin.execution.claims import Claim, Claims, Holder, check_lease, claim_state, process_is_gone, this_holder
+from marin.execution.claims import (
+    Claim,
+    Claims,
+    Holder,
+    check_lease,
+    claim_bytes,
+    claim_state,
+    process_is_gone,
+    this_holder,
+)
 from marin.execution.context import Report, Run, RunSpec
 from marin.execution.fleet import Fleet
 from marin.execution.inline import InlineBackend
+from marin.execution.scratch import Scratch
 from marin.execution.worker import Outcome, StepTask
 from marin.storage import MissingObject, Store, open_store
 from tests.execution.graphs import Probe, Text, executions, leaf, upper
@@ -60,8 +70,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def elsewhere(store: Store, run: str = "other", epoch: int = 1) -> Holder:
     """A claim by a run on another host."""
     holder = dataclasses.replace(this_holder(run), host="node7", boot="another-boot", pid=12345)
-    key = f"_claims/test.step-aaaaaaaaaa/{epoch:06d}.json"
-    store.create(key, json.dumps(dataclasses.asdict(holder)).encode())
+    store.create(f"_claims/test.step-aaaaaaaaaa/{epoch:06d}.json", claim_bytes(Claim(NAME, IDENTITY, epoch), holder))
     return holder
 
 
@@ -177,12 +186,12 @@ def test_a_newer_epoch_ends_the_lease(store: Store) -> None:
 
 
 def spec_of(store: Store, epoch: int, first_epoch: int = 1) -> RunSpec:
-    claim = Claim(NAME, IDENTITY, epoch)
-    return RunSpec(store, f"run-000{epoch}", NAME, NAME, "test/step/x", 1, claim, Fleet(), "", True, first_epoch)
+    claim = Claim(NAME, IDENTITY, epoch, first_epoch=first_epoch)
+    return RunSpec(store, f"run-000{epoch}", NAME, NAME, "test/step/x", 1, claim, Fleet(), "", True)
 
 
 def run_of(store: Store, epoch: int, first_epoch: int = 1) -> Run:
-    return Run(spec_of(store, epoch, first_epoch), "test/step/x/a1", lambda progress: None, None, Path("/nowhere"))
+    return Run(spec_of(store, epoch, first_epoch), "test/step/x/a1", lambda progress: None, None, Scratch())
 
 
 def test_state_is_read_from_epochs_up_to_ones_own_newest_first(store: Store) -> None:
@@ -271,8 +280,7 @@ def test_a_zombie_that_was_taken_over_commits_nothing_and_adopts_its_successors_
             if claim.epoch == 1:
                 usurper = Claims(store, "usurper", 1e-9)
                 successor = Claim(claim.name, claim.identity, 2)
-                key = f"{successor.folder}/000002.json"
-                store.create(key, json.dumps(dataclasses.asdict(usurper.holder)).encode())
+                store.create(successor.key, claim_bytes(successor, usurper.holder))
                 usurper.release(successor)
             return outcome
 
@@ -281,7 +289,7 @@ def test_a_zombie_that_was_taken_over_commits_nothing_and_adopts_its_successors_
     assert result.steps[0].step.record.provenance["epoch"] == 3
     assert executions(probe.tally, "leaf-a") == 2
     names = {info.key.rpartition("/")[2] for info in store.list("_claims")}
-    assert {"000001.released", "000002.released", "000003.released"} <= names
+    assert {"000001.released", "000002.released", "000003.json"} <= names
 
 
 def test_a_lease_that_is_lost_in_the_body_waits_for_the_new_holder(store: Store, tmp_path: Path) -> None:
@@ -294,7 +302,8 @@ def test_a_lease_that_is_lost_in_the_body_waits_for_the_new_holder(store: Store,
         if len(times) == 1:
             claim = current_run().spec.claim
             holder = dataclasses.replace(this_holder("other"), pid=2**22 + 1)
-            store.create(f"{claim.folder}/000002.json", json.dumps(dataclasses.asdict(holder)).encode())
+            successor = dataclasses.replace(claim, epoch=2)
+            store.create(successor.key, claim_bytes(successor, holder))
         current_run().check_lease()
         return Text(text="x")
 
