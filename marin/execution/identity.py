@@ -98,7 +98,8 @@ def canonical(value: Any, annotation: Any, path: Path, dependencies: list[tuple[
     Plans of ten thousand steps pass through here, so the form is found by the value's type, and paths are put into
     words only for an error or a dependency.
     """
-    return _form_of(type(value))(value, annotation, path, dependencies)
+    kind: type = type(value)
+    return _form_of(kind)(value, annotation, path, dependencies)
 
 
 @functools.cache

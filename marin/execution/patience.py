@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from marin.storage import AlreadyExists, ChecksummedWriter, MissingObject, ObjectInfo, Store, StoreUnavailable
+from marin.storage.store import Page
 
 T = TypeVar("T")
 
@@ -82,7 +83,7 @@ class PatientStore(Store):
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         return self._ask(lambda: self.store.list(prefix))
 
-    def pages(self, prefix: str = "") -> Iterator[list[ObjectInfo]]:
+    def pages(self, prefix: str = "") -> Iterator[Page]:
         yield self.list(prefix)
 
     def delete(self, key: str) -> None:

@@ -104,8 +104,11 @@ class Record:
             raise StepError(f"the record {key} is damaged ({error}); redo its step: --verify does that") from error
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+
 def _line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return _ENCODER.encode(value)
 
 
 def load_record(store: Store, key: str) -> Record:

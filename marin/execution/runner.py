@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -35,6 +35,7 @@ from marin.execution.plan import Action, Plan, PlannedStep, changed_upstream, re
 from marin.execution.records import materialise_record
 from marin.execution.resolve import resolve
 from marin.execution.runlog import RunLog, new_run
+from marin.execution.secrets import SecretValues, secret_values, secrets_in
 from marin.execution.watch import Heartbeat, LeaseWatch
 from marin.execution.worker import Failure, StepTask, failure_of
 from marin.storage import Store
@@ -65,13 +66,17 @@ BROKEN = (Status.failed, Status.blocked, Status.cancelled)
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Settings of a run; none is part of any identity. Times are in seconds."""
+    """Settings of a run; none is part of any identity. Times are in seconds.
+
+    `environment` is where the values of secrets come from.
+    """
 
     max_concurrent: int = 8
     stale_after: float = 90.0
     fail_fast: bool = False
     retry_pause: float = 1.0
     attachments: dict[str, bytes] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def __post_init__(self) -> None:
         if self.max_concurrent < 1:
@@ -169,11 +174,16 @@ class Runner:
         self._at_work = 0
         self._inbox: queue.SimpleQueue[tuple[Progress, dict[str, Any] | None]] = queue.SimpleQueue()
         self._leases = LeaseWatch(self.store, self._lose)
+        self._secrets: dict[int, SecretValues] = {}
 
     # --- the loop ---
 
     def run(self) -> RunResult:
-        """Run the plan to its end; returns what became of each step. Ctrl-C ends it cleanly."""
+        """Run the plan to its end; returns what became of each step. Ctrl-C ends it cleanly.
+
+        Raises `StepError` before anything is claimed when a secret of a step has no value.
+        """
+        self._secrets = self._secret_values()
         self.store.check_writable()
         heartbeat = Heartbeat(self.claims)
         heartbeat.start()
@@ -328,6 +338,17 @@ class Runner:
         except Exception as error:  # such as a terminal that was closed: no step fails for that
             logger.warning("the state of %s could not be shown: %s", step.display, error)
 
+    def _secret_values(self) -> dict[int, SecretValues]:
+        """The secrets of each step that has any."""
+        wanted = {id(step): (step, secrets_in(step.call.arguments)) for step in self.plan.to_do()}
+        named = [(f"{step.display}: {path}", secret) for step, found in wanted.values() for path, secret in found]
+        values = secret_values(named, self.options.environment)
+        return {
+            key: SecretValues({secret.variable: values[secret.variable] for _, secret in found})
+            for key, (_, found) in wanted.items()
+            if found
+        }
+
     # --- one step, in a thread ---
 
     def _advance(self, progress: Progress) -> None:
@@ -477,6 +498,7 @@ class Runner:
             fleet=step.call.fleet or Fleet(),
             code_digest=code_digest(described.function),
             fans_out=described.fans_out,
+            secrets=self._secrets.get(id(step), SecretValues()),
         )
         by_call = {id(call_of(artifact)): up for _, artifact, up in upstream_of(step)}
 
