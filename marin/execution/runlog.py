@@ -70,6 +70,11 @@ class RunLog:
         line = json.dumps({"time": round(time.time(), 3), "event": kind, **facts}, ensure_ascii=False)
         with self._lock:
             self._pending.append(line)
+        self.flush_when_due()
+
+    def flush_when_due(self) -> None:
+        """Write what has been pending for a few seconds. To be called now and then, also while nothing happens."""
+        with self._lock:
             if time.monotonic() - self._flushed > FLUSH_SECONDS:
                 self._flush()
 
