@@ -28,7 +28,7 @@ from marin.execution import (
     make_plan,
 )
 from marin.recipes import Scale, scale_named, scale_names
-from marin.storage import Store, StoreError, open_store
+from marin.storage import CountedStore, Store, StoreError, open_store
 
 if TYPE_CHECKING:
     from marin.execution.inline import Backend
@@ -50,6 +50,9 @@ class Request:
     stale_after: float
     fail_fast: bool
     cluster: str | None
+    verify: bool
+    code: str
+    also_read: tuple[str, ...]
 
 
 def experiment_parser(default: str) -> OneLineParser:
@@ -71,6 +74,22 @@ def experiment_parser(default: str) -> OneLineParser:
         help=f"steps at the same time (default: one a processor here, {CLUSTER_CONCURRENCY} on a cluster)",
     )
     parser.add_argument("--cluster", default=default_cluster(), metavar="ADDRESS", help="join this Ray cluster")
+    parser.add_argument(
+        "--verify", action="store_true", help="compare every cached output with its recorded digests; redo what is damaged"
+    )
+    parser.add_argument(
+        "--code",
+        choices=("warn", "strict", "ignore"),
+        default="warn",
+        help="when a cached step's code is not what made its record: say so, refuse to run, or say nothing",
+    )
+    parser.add_argument(
+        "--also-read",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="another prefix, whose finished steps are used from where they lie; may be given several times",
+    )
     parser.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
     parser.add_argument("--fail-fast", action="store_true", help="start nothing more after the first failure")
     parser.add_argument(
@@ -104,6 +123,9 @@ def parse(argv: list[str] | None, default: str) -> Request:
         known.stale_after,
         known.fail_fast,
         known.cluster,
+        known.verify,
+        known.code,
+        tuple(known.also_read),
     )
 
 
@@ -134,14 +156,16 @@ def carry_out(build: Callable[[Scale], Artifact], request: Request) -> int:
     try:
         options = RunOptions(request.max_concurrent, request.stale_after, request.fail_fast)
         target = build(request.scale)
-        store = open_store(request.prefix)
-        plan = make_plan([target], store, only=request.only, force=request.force)
+        store = CountedStore(open_store(request.prefix))
+        plan = plan_for([target], store, request)
     except (ValueError, UnstableValue, WrongPattern) as error:
         fail(str(error), USAGE_ERROR)
     except (StoreError, OSError) as error:
         fail(f"the prefix {request.prefix} cannot be read: {error}", RUN_ERROR)
+    if request.code == "strict":
+        refuse_changed_code(plan, store)
     if request.dry_run:
-        show_plan(plan, store)
+        show_plan(plan, store, check_code=request.code != "ignore")
         return 0
     if plan.to_do():
         code = run_plan(plan, store, request, options)
@@ -152,15 +176,51 @@ def carry_out(build: Callable[[Scale], Artifact], request: Request) -> int:
         print(f"nothing to do: {cached} of {len(plan.steps)} steps are cached in {store.url}")
     for step in plan.targets:
         present(step, store)
+    if request.code == "warn":
+        warn_of_changed_code(plan, store)
     return 0
 
 
-def show_plan(plan: Plan, store: Store) -> None:
+def plan_for(targets: list[Artifact], store: Store, request: Request) -> Plan:
+    """The plan that a command line asks for."""
+    verify = None
+    if request.verify:
+        from marin.execution.verify import reasons_to_redo
+
+        verify = reasons_to_redo
+    others = [open_store(url) for url in request.also_read]
+    return make_plan(targets, store, only=request.only, force=request.force, verify=verify, also_read=others)
+
+
+def refuse_changed_code(plan: Plan, store: Store) -> None:
+    """Exit when cached steps were made by other code; reads the record of every cached step."""
+    from marin.execution.explain import note_changed_code
+
+    changed = note_changed_code(plan, store)
+    if changed:
+        names = ", ".join(step.display for step in changed)
+        fail(
+            f"--code strict: the code of {names} is not what made their records; bump their versions if results "
+            "differ, redo them with --force, or leave it at a warning with --code warn",
+            RUN_ERROR,
+        )
+
+
+def warn_of_changed_code(plan: Plan, store: Store) -> None:
+    """Say which of the records that this run has read were made by other code. Reads nothing more."""
+    from marin.execution.explain import note_changed_code
+
+    for step in note_changed_code(plan, store, read=False):
+        print(f"{step.display}: cached ({step.reason})")
+
+
+def show_plan(plan: Plan, store: Store, *, check_code: bool = True) -> None:
     """Print each step: name, identity, path, and whether and why it will run."""
     from marin.execution.explain import explain, note_changed_code
 
     explain(plan, store)
-    note_changed_code(plan, store)
+    if check_code:
+        note_changed_code(plan, store)
     for step in plan.steps:
         reason = f" ({step.reason})" if step.reason and step.action is Action.cached else ""
         reason = reason or (f": {step.reason}" if step.reason else "")

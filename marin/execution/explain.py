@@ -218,12 +218,22 @@ def _in_turns(queues: Sequence[Sequence[Place]]) -> Iterator[Place]:
                 yield queue[at]
 
 
-def note_changed_code(plan: Plan, store: Store) -> None:
-    """Say of cached steps whose code is not what made their record. Reads every record, many at a time."""
-    cached = [step for step in plan.steps if step.action is Action.cached]
+CODE_CHANGED = "code changed; bump its version if results differ"
+
+
+def note_changed_code(plan: Plan, store: Store, *, read: bool = True) -> list[PlannedStep]:
+    """Say of cached steps that their code is not what made their record, and return them.
+
+    Reads every record, many at a time; without `read` it looks only at records that were read already, which are
+    those of the targets and of what a run used.
+    """
+    cached = [step for step in plan.steps if step.action is Action.cached and (read or step.record is not None)]
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="marin-read") as pool:
         records = list(pool.map(lambda step: record_of(step, store), cached))
+    changed = []
     for step, record in zip(cached, records, strict=True):
         now, then = code_digest(step.call.step.function), record.code_digest
         if now != then and now.partition(":")[0] == then.partition(":")[0]:
-            step.reason = "code changed; bump its version if results differ"
+            step.reason = CODE_CHANGED
+            changed.append(step)
+    return changed

@@ -11,7 +11,6 @@ import enum
 import logging
 import os
 import queue
-import socket
 import sys
 import threading
 import time
@@ -38,7 +37,7 @@ from marin.execution.runlog import RunLog, new_run
 from marin.execution.secrets import SecretValues, secret_values, secrets_in
 from marin.execution.watch import Heartbeat, LeaseWatch
 from marin.execution.worker import Failure, StepTask, failure_of
-from marin.storage import Store
+from marin.storage import CountedStore, Store
 
 POLL_SECONDS = 1.0
 TICK_SECONDS = 0.2
@@ -191,7 +190,7 @@ class Runner:
         self.log.plan(self.plan)
         for name, data in self.options.attachments.items():
             self.log.attach(name, data)
-        self.log.event("run.started", run=self.run_name, host=socket.gethostname(), pid=os.getpid(), argv=sys.argv)
+        self.log.event("run.started", **vars(self.claims.holder), argv=sys.argv)
         pool = ThreadPoolExecutor(self.options.max_concurrent, thread_name_prefix="marin-step")
         result = RunResult(self.run_name, list(self._steps.values()))
         try:
@@ -205,7 +204,8 @@ class Runner:
                 self._backend.close()
             for key, claim in list(self._held.items()):
                 self._release(key, claim)
-            self.log.event("run.finished", interrupted=result.interrupted, succeeded=result.succeeded)
+            counted = {"requests": dict(store.requests)} if isinstance(store := self.worker_store, CountedStore) else {}
+            self.log.event("run.finished", interrupted=result.interrupted, succeeded=result.succeeded, **counted)
             self.log.flush()
             self._leases.stop()
             heartbeat.stop()
@@ -226,6 +226,7 @@ class Runner:
             if not self._at_work and not self._ready and not self._waiting:
                 return
             self._take_in()
+            self.log.flush_when_due()
 
     def _order(self) -> None:
         """Count for each step the upstreams that it waits for; those that wait for none are ready."""
