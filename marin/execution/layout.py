@@ -16,6 +16,8 @@ SHORT = 10
 RECORD_NAME = re.compile(r"([a-z0-9_.]+)-([0-9a-f]{10})(?:\.r(\d+))?\.(json|tombstone)")
 RECORD_SUFFIX = ".json"
 TOMBSTONE_SUFFIX = ".tombstone"
+PLAIN_ID = -SHORT - len(RECORD_SUFFIX)
+PLAIN_NAME_END = PLAIN_ID - 1
 
 
 def short(identity: str) -> str:
@@ -51,6 +53,8 @@ def tombstone_key(name: str, identity: str, generation: int = 1) -> str:
 
 def parse_record_key(key: str) -> tuple[str, str, int, bool] | None:
     """(flat name, short identity, generation, is a tombstone) of a key of `_steps/`, or None for another key."""
+    if key[PLAIN_NAME_END:PLAIN_ID] == "-" and key.endswith(RECORD_SUFFIX):  # first records, which are nearly all
+        return key[len(RECORDS) + 1 : PLAIN_NAME_END], key[PLAIN_ID : -len(RECORD_SUFFIX)], 1, False
     match = RECORD_NAME.fullmatch(key, len(RECORDS) + 1)
     if match is None:
         return None
