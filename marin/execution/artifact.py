@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
+from marin.execution import layout
 from marin.execution.failures import StepError
 from marin.execution.fleet import Fleet
 from marin.storage import MissingObject, Store
@@ -127,12 +128,18 @@ class Artifact:
 
     def _check_size(self, store: Store, file: FileInfo) -> None:
         found = store.size(file.key)
-        if found != file.size:
-            state = "is missing" if found is None else f"has {found} bytes, its record says {file.size}"
+        if found == file.size:
+            return
+        record = self._bound().record
+        if store.exists(layout.tombstone_key(record.name, record.identity, record.generation)):
             raise StepError(
-                f"the output {file.name!r} of {self._bound().record.display} {state} ({store.url_of(file.key)}); "
-                f"redo the step: --force '^{self._bound().record.name}$'"
+                f"the bytes of {record.display} were removed on purpose (tombstone); a run whose steps need them makes "
+                f"them again; to have them now, {record.remedy}"
             )
+        state = "is missing" if found is None else f"has {found} bytes, its record says {file.size}"
+        raise StepError(
+            f"the output {file.name!r} of {record.display} {state} ({store.url_of(file.key)}); {record.remedy}"
+        )
 
     def names(self, pattern: str = "*") -> list[str]:
         """Names of the files that match a shell pattern, sorted; `*` matches slashes too."""
@@ -180,7 +187,11 @@ class Artifact:
         cached = cache / file.sha256
         if not (cached.exists() and cached.stat().st_size == file.size):
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _download(store, file, cached)
+            try:
+                _download(store, file, cached)
+            except MissingObject:
+                self._check_size(store, file)
+                raise
         return cached
 
     def present(self, places: dict[str, str]) -> Any:
@@ -195,7 +206,7 @@ class Artifact:
 
 def _download(store: Store, file: FileInfo, target: Path) -> None:
     digest = hashlib.sha256()
-    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as partial, store.open(file.key) as source:
+    with store.open(file.key) as source, tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as partial:
         while chunk := source.read(1 << 22):
             digest.update(chunk)
             partial.write(chunk)

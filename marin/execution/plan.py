@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from marin.execution import layout
+from marin.execution.adopted import refuse_unadopted
 from marin.execution.artifact import Artifact, call_of
 from marin.execution.failures import StepError
 from marin.execution.identity import Recipe, dependency_identity, digest, identity_document, recipe_of
@@ -175,6 +176,8 @@ def make_plan(
             f"--force {force!r} matches {idle[0].display}, which nothing needs that --only {only!r} asks for; "
             "leave --only out, or let it match too"
         )
+    for step in plan.to_do():
+        refuse_unadopted(step.call, step.display, step.reason, store.url)
     for step in plan.steps:
         if step.store is not None:
             step.reason = f"{_size(record_of(step, store).size)} in {step.store.url}"

@@ -79,6 +79,14 @@ class Record:
         """Bytes of all output files."""
         return sum(file.size for file in self.files)
 
+    @property
+    def remedy(self) -> str:
+        """What to do when the files are gone."""
+        if "adopted" in self.provenance:
+            words = f"--name {self.name} --version {self.version} --type {self.result_type}"
+            return f"adopt it again: marin adopt PATH {words}"
+        return f"redo the step: --force '^{self.name}$'"
+
     def to_json(self) -> bytes:
         """The record as it lies in the store: a line for each field, and one for each file."""
         body: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
