@@ -36,6 +36,10 @@ class MemoryStore(RemoteStore):
         with _lock:
             return super().list(prefix)
 
+    def folders(self, prefix: str = "") -> tuple[str, ...]:
+        with _lock:
+            return super().folders(prefix)
+
     def delete(self, key: str) -> None:
         with _lock:
             super().delete(key)
@@ -46,9 +50,9 @@ class MemoryStore(RemoteStore):
     def create(self, key: str, data: bytes) -> None:
         full = self._full(key)
         with _lock:
-            if self._fs.exists(full):
+            if self.client.size(full) is not None:
                 raise AlreadyExists(f"{self.url_of(key)} exists")
-            self._fs.pipe_file(full, data)
+            self.client.put(full, data)
 
     def writer(self, key: str) -> ChecksummedWriter:
         buffer = io.BytesIO()

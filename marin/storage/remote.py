@@ -1,65 +1,66 @@
 """Stores that fsspec reaches, such as GCS and S3.
 
 Conditional creation is the client's `pipe_file(mode="create")`: `ifGenerationMatch=0` on GCS, `IfNoneMatch: *` on S3.
-Errors that clients keep outside OSError (no credentials, a refused request) come out as `StoreError`.
+Whatever a client raises comes out as a `StoreError`; what may pass is asked again first (`marin.storage.patience`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Iterator
-from typing import Any, BinaryIO, cast
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO
 
-from marin.storage.listing import FOLDERS, PAGES, whole_listing
+from marin.storage.client import Client, connect
+from marin.storage.patience import Patience, PerhapsOurs
 from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Page, Store, StoreError, check_key
 from marin.storage.writer import ChecksummedWriter
-
-CREATE_TRIES = 5
-CONFLICT_PAUSE_SECONDS = 0.2
-
-
-def refusal_of(error: BaseException) -> str:
-    """The code of the S3 response behind a client's error, or an empty text."""
-    response = getattr(error.__cause__, "response", None)
-    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 class RemoteStore(Store):
     """A prefix `scheme://bucket/path` behind fsspec, without listing caches."""
 
-    def __init__(self, scheme: str, path: str) -> None:
+    def __init__(self, scheme: str, path: str, patience: Patience | None = None) -> None:
         self.scheme = scheme
         self.path = path.strip("/")
         self.url = f"{scheme}://{self.path}"
-        self._connected: Any = None
+        self.patience = patience or Patience()
+        self._connected: Client | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connected": None}
 
     @property
-    def _fs(self) -> Any:
+    def client(self) -> Client:
+        """The client of this process."""
         if self._connected is None:
-            import fsspec
-
             try:
-                self._connected = fsspec.filesystem(self.scheme, use_listings_cache=False)
+                self._connected = connect(self.scheme, self.patience)
             except (ImportError, ValueError) as error:
                 raise StoreError(f"no store for the scheme {self.scheme!r} of {self.url}: {error}") from error
         return self._connected
 
     @contextlib.contextmanager
-    def _errors(self, key: str) -> Iterator[None]:
-        """The client's errors as the contract's."""
+    def _errors(self, key: str, *, writing: bool = False) -> Iterator[None]:
+        """The client's errors as the contract's. Nothing that is written or listed can be missing but the bucket."""
         try:
             yield
-        except FileNotFoundError as error:
-            raise MissingObject(f"nothing lies under {self.url}/{key}") from error
-        except (OSError, StoreError):
+        except (StoreError, PerhapsOurs):
             raise
-        except Exception as error:  # clients have errors of their own
+        except FileNotFoundError as error:
+            if not writing:
+                raise MissingObject(f"nothing lies under {self.url}/{key}") from error
+            bucket = self.path.partition("/")[0]
             raise StoreError(
-                f"{self.url} cannot be used ({type(error).__name__}: {error}); "
+                f"there is no bucket {bucket!r} for {self.url} (or it is not for these credentials to see); "
+                "create it, or choose another with --prefix or MARIN_PREFIX"
+            ) from error
+        except FileExistsError as error:
+            raise AlreadyExists(f"{self.url}/{key} exists") from error
+        except Exception as error:  # clients have errors of their own, inside OSError and outside
+            raise StoreError(
+                f"{self.url} cannot be used ({type(error).__name__}: {' '.join(str(error).split())}); "
                 "check the address and the credentials, or choose another with --prefix or MARIN_PREFIX"
             ) from error
 
@@ -68,95 +69,95 @@ class RemoteStore(Store):
         return f"{self.path}/{key}" if self.path else key
 
     def read(self, key: str) -> bytes:
+        full = self._full(key)
         with self._errors(key):
-            return cast(bytes, self._fs.cat_file(self._full(key)))
+            return self.client.read(full)
 
     def open(self, key: str) -> BinaryIO:
+        full = self._full(key)
         with self._errors(key):
-            return cast(BinaryIO, self._fs.open(self._full(key), "rb"))
+            size = self.client.size(full)
+            if size is None:
+                raise FileNotFoundError(full)
+            return self.client.open(full, size)
 
     def create(self, key: str, data: bytes) -> None:
-        for left in reversed(range(CREATE_TRIES)):
-            try:
-                with self._errors(key):
-                    self._fs.pipe_file(self._full(key), data, mode="create")
-                return
-            except FileExistsError as error:
-                raise AlreadyExists(f"{self.url_of(key)} exists") from error
-            except OSError as error:
-                refusal = refusal_of(error)
-                # s3fs knows the refusal only by a field that not every S3 server sends.
-                if refusal == "PreconditionFailed":
-                    raise AlreadyExists(f"{self.url_of(key)} exists") from error
-                # AWS asks the loser of a race to try again: the winner may yet fail.
-                if refusal != "ConditionalRequestConflict" or not left:
-                    raise
-            time.sleep(CONFLICT_PAUSE_SECONDS)
+        full = self._full(key)
+        try:
+            with self._errors(key, writing=True):
+                self.client.create(full, data)
+        except PerhapsOurs as error:
+            # The reply to our own write was lost, or somebody was first. Only the bytes can tell.
+            if self.read(key) != data:
+                raise AlreadyExists(f"{self.url}/{key} exists") from error
 
     def put(self, key: str, data: bytes) -> None:
-        with self._errors(key):
-            self._fs.pipe_file(self._full(key), data)
+        full = self._full(key)
+        with self._errors(key, writing=True):
+            self.client.put(full, data)
 
     def writer(self, key: str) -> ChecksummedWriter:
-        with self._errors(key):
-            stream = self._fs.open(self._full(key), "wb")
-        return ChecksummedWriter(stream, _RemoteCommit(stream))
+        full = self._full(key)
+        with self._errors(key, writing=True):
+            upload = self.client.upload(full)
+        commit = _RemoteUpload(upload, lambda: self._errors(key, writing=True))
+        return ChecksummedWriter(commit, commit)
 
     def size(self, key: str) -> int | None:
-        try:
-            with self._errors(key):
-                info = self._fs.info(self._full(key))
-        except MissingObject:
-            return None
-        return int(info["size"]) if info["type"] == "file" else None
+        full = self._full(key)
+        with self._errors(key):
+            return self.client.size(full)
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         return sorted((info for page in self.pages(prefix) for info in page), key=lambda info: info.key)
 
     def pages(self, prefix: str = "") -> Iterator[Page]:
-        folder = f"{self._full(prefix.rstrip('/'))}/" if prefix.strip("/") else f"{self.path}/"
         strip = len(self.path) + 1 if self.path else 0
-        pages = PAGES.get(self.scheme, whole_listing)(self._fs, folder)
+        pages = self.client.pages(self._folder(prefix))
         while True:
-            try:
-                with self._errors(prefix):
-                    page = next(pages, None)
-            except MissingObject:
-                return
+            with self._errors(prefix, writing=True):
+                page = next(pages, None)
             if page is None:
                 return
             # A name that ends in a slash is the mark that a console leaves for a folder.
             yield [ObjectInfo(name[strip:], size) for name, size in page if not name.endswith("/")]
 
     def folders(self, prefix: str = "") -> tuple[str, ...]:
-        if self.scheme not in FOLDERS:
-            return super().folders(prefix)
-        folder = f"{self._full(prefix.rstrip('/'))}/" if prefix.strip("/") else f"{self.path}/"
-        try:
-            with self._errors(prefix):
-                return tuple(sorted(name for page in FOLDERS[self.scheme](self._fs, folder) for name in page))
-        except MissingObject:
-            return ()
+        with self._errors(prefix, writing=True):
+            return tuple(sorted(name for page in self.client.folders(self._folder(prefix)) for name in page))
+
+    def _folder(self, prefix: str) -> str:
+        return f"{self._full(prefix.rstrip('/'))}/" if prefix.strip("/") else f"{self.path}/"
 
     def delete(self, key: str) -> None:
+        full = self._full(key)
         with contextlib.suppress(MissingObject), self._errors(key):
-            self._fs.rm_file(self._full(key))
+            self.client.delete(full)
 
     def url_of(self, key: str) -> str:
         return f"{self.scheme}://{self._full(key)}"
 
 
-class _RemoteCommit:
+class _RemoteUpload:
     """fsspec publishes a buffered upload on close; `discard` drops it unpublished."""
 
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
+    def __init__(self, upload: Any, errors: Callable[[], AbstractContextManager[None]]) -> None:
+        self.upload = upload
+        self.errors = errors
+
+    def write(self, data: Any) -> int:
+        with self.errors():
+            return int(self.upload.write(data))
 
     def finish(self) -> None:
-        self.stream.close()
+        with self.errors():
+            self.upload.close()
 
     def discard(self) -> None:
-        discard = getattr(self.stream, "discard", None)
-        if discard is not None:
-            discard()
-        self.stream.closed = True
+        # First of all: a file that is not marked as closed is published when Python lets go of it.
+        self.upload.closed = True
+        discard = getattr(self.upload, "discard", None)
+        # Nothing can be sent any more while the interpreter ends; the store forgets unfinished uploads by itself.
+        if discard is not None and not sys.is_finalizing():
+            with self.errors():
+                discard()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 
 class Commit(Protocol):
@@ -19,6 +20,13 @@ class Commit(Protocol):
         """Leave nothing behind."""
 
 
+class Sink(Protocol):
+    """Where the bytes go."""
+
+    def write(self, data: Any, /) -> Any:
+        """Take bytes."""
+
+
 class ChecksummedWriter(io.BufferedIOBase):
     """A writable stream; `size` (bytes) and `sha256` (hex) are set once it is closed.
 
@@ -27,7 +35,7 @@ class ChecksummedWriter(io.BufferedIOBase):
     dropped without being closed publishes nothing.
     """
 
-    def __init__(self, stream: BinaryIO, commit: Commit) -> None:
+    def __init__(self, stream: Sink, commit: Commit) -> None:
         self._stream = stream
         self._commit = commit
         self._hash = hashlib.sha256()
@@ -62,7 +70,9 @@ class ChecksummedWriter(io.BufferedIOBase):
         try:
             self._commit.finish()
         except BaseException:
-            self._commit.discard()
+            # What is in the way of finishing is likely in the way of cleaning up; it is the first that is to be told.
+            with contextlib.suppress(Exception):
+                self._commit.discard()
             raise
         finally:
             self.sha256 = self._hash.hexdigest()

@@ -2,103 +2,216 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 from typing import Any
 
+import aiohttp
+import google.auth.exceptions
 import pytest
+import requests.exceptions
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ReadTimeoutError,
+    SSLError,
+)
+from gcsfs.retry import HttpError
+from s3fs.errors import translate_boto_error
 
-from marin.storage import AlreadyExists, StoreError
-from marin.storage.remote import CREATE_TRIES, RemoteStore
+from marin.storage import AlreadyExists, MissingObject, StoreError, StoreUnavailable, gcs, s3
+from marin.storage.client import Client
+from marin.storage.patience import Asking, Patience, PerhapsOurs, Trouble
+from marin.storage.remote import RemoteStore
+
+QUICK = Patience(budget_seconds=0.3, silence_seconds=0.1, first_seconds=0.01, longest_seconds=0.05)
 
 
-class Refusal(Exception):
-    """As botocore's ClientError: the cause of what s3fs raises."""
+class Answers:
+    """An fsspec file system each call of which answers as told, one after the other."""
 
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.response = {"Error": {"Code": code}}
-
-
-def translated(code: str) -> OSError:
-    """What s3fs makes of a response that it does not know better."""
-    error = OSError(errno.EIO, code)
-    error.__cause__ = Refusal(code)
-    return error
-
-
-class Client:
-    """An fsspec client whose creates answer as told, one after the other; None is success."""
-
-    def __init__(self, *answers: Exception | None) -> None:
+    def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
-        self.calls = 0
+        self.calls: list[str] = []
 
-    def pipe_file(self, path: str, data: bytes, mode: str = "overwrite") -> None:
-        self.calls += 1
-        answer = self.answers.pop(0)
-        if answer is not None:
-            raise answer
+    def __getattr__(self, name: str) -> Any:
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append(name)
+            given = self.answers.pop(0)
+            if isinstance(given, Exception):
+                raise given
+            return given
+
+        return answer
 
 
-def store_with(client: Any) -> RemoteStore:
+def store_with(*answers: Any) -> RemoteStore:
     store = RemoteStore("s3", "bucket/prefix")
-    store._connected = client
+    store._connected = Client(Answers(*answers))
     return store
 
 
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marin.storage.remote.CONFLICT_PAUSE_SECONDS", 0.0)
+def test_an_object_in_the_way_exists_already() -> None:
+    with pytest.raises(AlreadyExists, match="s3://bucket/prefix/claim exists"):
+        store_with(FileExistsError("there")).create("claim", b"1")
 
 
-def test_a_failed_precondition_means_that_the_object_exists() -> None:
-    for answer in (FileExistsError("there"), translated("PreconditionFailed")):
-        with pytest.raises(AlreadyExists, match="s3://bucket/prefix/claim exists"):
-            store_with(Client(answer)).create("claim", b"1")
-
-
-def test_the_loser_of_a_race_tries_again_and_learns_who_won() -> None:
-    conflict = "ConditionalRequestConflict"
-    client = Client(translated(conflict), translated(conflict), translated("PreconditionFailed"))
+def test_a_write_that_was_asked_for_twice_and_finds_its_own_bytes_has_succeeded() -> None:
+    store_with(PerhapsOurs("there"), b"mine").create("claim", b"mine")
     with pytest.raises(AlreadyExists):
-        store_with(client).create("claim", b"1")
-    assert client.calls == 3
-    store_with(Client(translated(conflict), None)).create("claim", b"1")
-    with pytest.raises(OSError, match=conflict):
-        store_with(Client(*[translated(conflict)] * CREATE_TRIES)).create("claim", b"1")
+        store_with(PerhapsOurs("there"), b"another's").create("claim", b"mine")
+    with pytest.raises(AlreadyExists):
+        store_with(FileExistsError("there"), b"mine").create("claim", b"mine")
 
 
-def test_other_refusals_are_not_tried_again() -> None:
-    client = Client(translated("AccessDenied"), None)
-    with pytest.raises(OSError, match="AccessDenied"):
-        store_with(client).create("claim", b"1")
-    assert client.calls == 1
+USES: list[Callable[[RemoteStore], Any]] = [
+    lambda store: store.read("key"),
+    lambda store: store.open("key"),
+    lambda store: store.create("key", b""),
+    lambda store: store.put("key", b""),
+    lambda store: store.writer("key"),
+    lambda store: store.size("key"),
+    lambda store: store.list("_steps"),
+    lambda store: store.folders("_steps"),
+    lambda store: store.delete("key"),
+]
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("error", [NoCredentialsError(), PermissionError("denied"), OSError(errno.EIO, "odd")])
+def test_any_error_of_a_client_is_a_store_error_with_the_address_and_a_way_out(
+    use: Callable[[RemoteStore], Any], error: Exception
+) -> None:
+    with pytest.raises(StoreError, match=rf"s3://bucket/prefix cannot be used \({type(error).__name__}.*--prefix"):
+        use(store_with(error))
+
+
+def test_what_is_missing_for_a_writer_or_a_listing_is_the_bucket() -> None:
+    for use in (lambda s: s.create("key", b""), lambda s: s.put("key", b""), lambda s: s.writer("key")):
+        with pytest.raises(StoreError, match=r"no bucket 'bucket' for s3://bucket/prefix.*--prefix"):
+            use(store_with(FileNotFoundError("NoSuchBucket")))
+    with pytest.raises(MissingObject, match="s3://bucket/prefix/key"):
+        store_with(FileNotFoundError("NoSuchKey")).read("key")
+    store_with(FileNotFoundError("NoSuchKey")).delete("key")
+
+
+def of_s3(status: int, code: str) -> BaseException:
+    """What s3fs makes of a response."""
+    response = {"Error": {"Code": code, "Message": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return translate_boto_error(ClientError(response, "PutObject"))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
-    "use",
+    ("error", "trouble"),
     [
-        lambda store: store.read("key"),
-        lambda store: store.open("key"),
-        lambda store: store.create("key", b""),
-        lambda store: store.put("key", b""),
-        lambda store: store.writer("key"),
-        lambda store: store.size("key"),
-        lambda store: store.list("_steps"),
-        lambda store: store.delete("key"),
+        (of_s3(503, "SlowDown"), Trouble.BUSY),
+        (of_s3(503, "503"), Trouble.BUSY),
+        (of_s3(429, "TooManyRequestsException"), Trouble.BUSY),
+        (of_s3(500, "InternalError"), Trouble.BUSY),
+        (of_s3(400, "RequestTimeout"), Trouble.BUSY),
+        (of_s3(409, "ConditionalRequestConflict"), Trouble.BUSY),
+        (ReadTimeoutError(endpoint_url="http://s3"), Trouble.BUSY),
+        (aiohttp.ClientPayloadError("cut"), Trouble.BUSY),
+        (EndpointConnectionError(endpoint_url="http://s3"), Trouble.SILENT),
+        (ConnectTimeoutError(endpoint_url="http://s3"), Trouble.SILENT),
+        (SSLError(endpoint_url="http://s3", error="certificate"), None),
+        (of_s3(403, "AccessDenied"), None),
+        (of_s3(404, "NoSuchKey"), None),
+        (of_s3(412, "PreconditionFailed"), None),
+        (NoCredentialsError(), None),
+        (ValueError("ours"), None),
     ],
+    ids=lambda value: str(value)[:40],
 )
-def test_an_error_of_the_clients_own_is_a_store_error_with_a_way_out(use: Callable[[RemoteStore], Any]) -> None:
-    class NoCredentials(Exception):
-        """As botocore's: no OSError."""
+def test_trouble_of_s3_that_may_pass_is_told_from_what_stays(error: BaseException, trouble: Trouble | None) -> None:
+    assert s3.trouble_of(error) is trouble
 
-    class Locked:
-        def __getattr__(self, name: str) -> Any:
-            def refuse(*args: Any, **kwargs: Any) -> Any:
-                raise NoCredentials("unable to locate credentials")
 
-            return refuse
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        (HttpError({"code": 429}), Trouble.BUSY),
+        (HttpError({"code": 500}), Trouble.BUSY),
+        (HttpError({"code": "503"}), Trouble.BUSY),
+        (HttpError({"code": 409}), Trouble.BUSY),
+        (requests.exceptions.ProxyError(), Trouble.BUSY),
+        (aiohttp.ServerDisconnectedError(), Trouble.BUSY),
+        (aiohttp.ClientPayloadError("cut"), Trouble.BUSY),
+        (aiohttp.ServerTimeoutError(), Trouble.BUSY),
+        (aiohttp.ConnectionTimeoutError(), Trouble.SILENT),
+        (google.auth.exceptions.TransportError("no token"), Trouble.SILENT),
+        (aiohttp.InvalidUrlClientError("gs"), None),
+        (HttpError({"code": 401, "message": "Invalid Credentials"}), None),
+        (HttpError({"code": 400}), None),
+        (OSError("Forbidden"), None),
+        (FileNotFoundError("b/o"), None),
+        (FileExistsError("b/o"), None),
+    ],
+    ids=lambda value: f"{value!r:.40}",
+)
+def test_trouble_of_gcs_that_may_pass_is_told_from_what_stays(error: BaseException, trouble: Trouble | None) -> None:
+    assert gcs.trouble_of(error) is trouble
 
-    with pytest.raises(StoreError, match=r"s3://bucket/prefix cannot be used \(NoCredentials.*--prefix"):
-        use(store_with(Locked()))
+
+def trouble_of(error: BaseException) -> Trouble | None:
+    return {"busy": Trouble.BUSY, "silent": Trouble.SILENT}.get(str(error))
+
+
+def ask(asking: Asking, *answers: str | Exception) -> tuple[str, list[int]]:
+    """The result, and the attempts that it took."""
+    left, attempts = list(answers), []
+
+    async def request(attempt: int) -> str:
+        attempts.append(attempt)
+        given = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    return asyncio.run(asking(request, "s3://bucket/key")), attempts
+
+
+def test_what_passes_is_asked_again_until_it_has_passed() -> None:
+    busy, silent = OSError("busy"), OSError("silent")
+    assert ask(Asking(QUICK, trouble_of), busy, silent, busy, "well") == ("well", [1, 2, 3, 4])
+
+
+def test_what_stays_is_raised_as_it_is_at_once() -> None:
+    with pytest.raises(OSError, match=r"^denied$"):
+        ask(Asking(Patience(), trouble_of), OSError("denied"))
+
+
+def test_trouble_that_does_not_pass_within_the_budget_is_a_store_that_is_unavailable() -> None:
+    with pytest.raises(StoreUnavailable, match=r"s3://bucket/key .*busy; asked \d+ times .*again later") as caught:
+        ask(Asking(QUICK, trouble_of), OSError("busy"))
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_a_store_that_never_answered_is_given_up_sooner_than_one_that_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr("marin.storage.patience.asyncio.sleep", sleep)
+    monkeypatch.setattr("marin.storage.patience.time.monotonic", lambda: now[0])
+    asking = Asking(Patience(budget_seconds=60.0, silence_seconds=4.0), trouble_of)
+    with pytest.raises(StoreUnavailable):
+        ask(asking, OSError("silent"))
+    assert 1.0 < now[0] <= 4.0
+    ask(asking, "well")
+    now[0] = 0.0
+    with pytest.raises(StoreUnavailable):
+        ask(asking, OSError("silent"))
+    assert 40.0 < now[0] <= 60.0
+
+
+def test_pauses_double_up_to_the_longest_and_differ_between_workers() -> None:
+    patience = Patience(first_seconds=1.0, longest_seconds=8.0)
+    for attempt, longest in ((1, 1.0), (2, 2.0), (4, 8.0), (500, 8.0)):
+        pauses = [patience.pause(attempt) for _ in range(200)]
+        assert longest / 2 <= min(pauses) < max(pauses) <= longest
+        assert len(set(pauses)) > 100

@@ -1,0 +1,130 @@
+"""The client of Google Cloud Storage, over its JSON interface.
+
+Conditional creation is `ifGenerationMatch=0`. The options of gcsfs (`FSSPEC_GS_…`, its configuration file) apply, and
+`STORAGE_EMULATOR_HOST` as for every client of GCS.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, BinaryIO, cast
+
+import aiohttp
+import google.auth
+import google.auth.exceptions
+import requests.exceptions
+from fsspec.config import apply_config
+from gcsfs.core import GCSFileSystem
+from gcsfs.retry import HttpError
+
+from marin.storage.client import PAGE_KEYS, PART_BYTES, Client, Names
+from marin.storage.patience import Asking, Patience, PerhapsOurs, Trouble
+from marin.storage.ranged import RangedFile
+from marin.storage.store import StoreError
+
+BUSY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
+EMULATOR = "STORAGE_EMULATOR_HOST"
+SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=4.0, sock_read=30.0)
+"""Of one attempt, in seconds: to connect, and between two pieces of the answer."""
+
+
+def trouble_of(error: BaseException) -> Trouble | None:
+    """What of the trouble may pass, or None."""
+    if isinstance(error, HttpError):
+        return Trouble.BUSY if str(error.code).isdecimal() and int(error.code) in BUSY_STATUS else None
+    if isinstance(error, requests.exceptions.ProxyError):  # how gcsfs says 502
+        return Trouble.BUSY
+    if isinstance(error, aiohttp.ClientSSLError | aiohttp.InvalidURL):
+        return None
+    silent = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, google.auth.exceptions.TransportError)
+    if isinstance(error, silent):
+        return Trouble.SILENT
+    return Trouble.BUSY if isinstance(error, aiohttp.ClientError | TimeoutError) else None
+
+
+def credentials() -> Any:
+    """What Google's own libraries would use; none for an emulator.
+
+    gcsfs alone would ask the metadata server of a machine that has none for a long time, and then go on without.
+    """
+    if os.environ.get(EMULATOR):
+        return "anon"
+    try:
+        return google.auth.default(scopes=[SCOPE])[0]
+    except google.auth.exceptions.DefaultCredentialsError as error:
+        raise StoreError(
+            f"there are no credentials for gs:// ({error}); run `gcloud auth application-default login`, or set "
+            "GOOGLE_APPLICATION_CREDENTIALS to the file of a service account; FSSPEC_GS_TOKEN=anon reads public buckets"
+        ) from error
+
+
+class PatientGcs(GCSFileSystem):  # type: ignore[misc]
+    """gcsfs with our retries in the place of its own, and with keys taken literally."""
+
+    def __init__(self, *args: Any, patience: Patience, **kwargs: Any) -> None:
+        super().__init__(*args, **{"requests_timeout": TIMEOUT, **kwargs})
+        self.asking = Asking(patience, trouble_of)
+
+    @classmethod
+    def _split_path(cls, path: str, version_aware: bool = False) -> tuple[str, str, None]:
+        bucket, _, key = path.partition("/")
+        return bucket, key, None
+
+    async def _request(self, method: str, path: str, *args: str, **kwargs: Any) -> Any:
+        where = f"gs://{'/'.join(args[:2])}" if args else path.partition("?")[0]
+
+        async def request(attempt: int) -> Any:
+            try:
+                # What gcsfs's decorator for retries wraps.
+                return await GCSFileSystem._request.__wrapped__(self, method, path, *args, **kwargs)
+            except FileExistsError as error:
+                raise (PerhapsOurs if attempt > 1 else FileExistsError)(where) from error
+
+        return await self.asking(request, where)
+
+
+class GcsClient(Client):
+    """Objects of GCS, by as few requests as each takes."""
+
+    def __init__(self, patience: Patience) -> None:
+        given = apply_config(PatientGcs, {})
+        token = {} if "token" in given else {"token": credentials()}
+        super().__init__(PatientGcs(patience=patience, use_listings_cache=False, **token))
+
+    def open(self, path: str, size: int) -> BinaryIO:
+        return cast(BinaryIO, RangedFile(self.fs, path, size))
+
+    def upload(self, path: str) -> Any:
+        return self.fs.open(path, "wb", block_size=PART_BYTES)
+
+    def size(self, path: str) -> int | None:
+        bucket, key, _ = self.fs.split_path(path)
+        try:
+            found = self.fs.call("GET", "b/{}/o/{}", bucket, key, json_out=True, fields="size")
+        except FileNotFoundError:
+            return None
+        return int(found.get("size", 0))
+
+    def pages(self, folder: str) -> Iterator[Names]:
+        bucket = folder.partition("/")[0]
+        for answer in self._answers(folder, fields="items(name,size),nextPageToken"):
+            yield [(f"{bucket}/{item['name']}", int(item.get("size", 0))) for item in answer.get("items", ())]
+
+    def folders(self, folder: str) -> Iterator[list[str]]:
+        skip = len(folder.partition("/")[2])
+        for answer in self._answers(folder, fields="prefixes,nextPageToken", delimiter="/"):
+            yield [name[skip:-1] for name in answer.get("prefixes", ())]
+
+    def _answers(self, folder: str, **options: str) -> Iterator[dict[str, Any]]:
+        """Objects: list, page by page."""
+        bucket, _, prefix = folder.partition("/")
+        if prefix:
+            options["prefix"] = prefix
+        while True:
+            answer = self.fs.call("GET", "b/{}/o", bucket, json_out=True, maxResults=PAGE_KEYS, **options)
+            yield answer
+            if answer.get("nextPageToken") is None:
+                return
+            options["pageToken"] = answer["nextPageToken"]
