@@ -10,7 +10,7 @@ from marin.data.evalsets.artifacts import EvalSet
 from marin.execution import step
 
 
-@step("documents/clean", version="2", fans_out=True)
+@step("documents/clean", version="2", fans_out=True, cutoff=True)
 def consolidate(
     pages: Sequence[Documents],
     signals: Sequence[Attributes],

@@ -12,7 +12,7 @@ from marin.tokens.shards.artifacts import TokenShards
 logger = logging.getLogger(__name__)
 
 
-@step("tokens/mixture", version="1")
+@step("tokens/mixture", version="1", cutoff=True)
 def build_mixture(cells: dict[str, TokenShards], config: MixtureConfig = MixtureConfig()) -> Mixture:
     """Check the cells, resolve their weights over the phases, and report them.
 

@@ -9,7 +9,7 @@ from marin.tokens.shards.config import Selection, TokenizeConfig
 from marin.tokens.tokenizer.artifacts import Tokenizer
 
 
-@step("tokens/shards", version="1", fans_out=True)
+@step("tokens/shards", version="1", fans_out=True, cutoff=True)
 def tokenize(
     clean: Documents,
     tokenizer: Tokenizer,

@@ -12,7 +12,7 @@ from marin.tokens.tokenizer.config import TokenizerConfig
 logger = logging.getLogger(__name__)
 
 
-@step("tokens/tokenizer", version="2")
+@step("tokens/tokenizer", version="2", cutoff=True)
 def train_tokenizer(clean: Documents, config: TokenizerConfig = TokenizerConfig()) -> Tokenizer:
     """Learn a byte-level BPE vocabulary from the training split of consolidated documents.
 
