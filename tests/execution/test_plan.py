@@ -24,7 +24,7 @@ from marin.execution import (
 )
 from marin.execution.explain import explain
 from marin.execution.inline import InlineBackend
-from marin.storage import Store, open_store
+from marin.storage import CountedStore, Store, open_store
 from tests.execution.graphs import MapConfig, Probe, diamond, executions, squares
 
 
@@ -316,3 +316,25 @@ def test_two_thousand_records_are_planned_from_one_listing(store: Store) -> None
     counting: Any = Counting(store)
     assert make_plan([target], counting).to_do() == []
     assert counting.calls == [("pages", "_steps")]
+
+
+def test_a_changed_leaf_costs_the_listing_and_two_creates(store: Store, probe: Probe) -> None:
+    def graph(last: int) -> Value:
+        return top(middle(base(Settings(), probe), probe), Settings(depth=last), probe)
+
+    run(graph(0), store)
+    created: list[str] = []
+
+    class Seen(CountedStore):
+        def create(self, key: str, data: bytes) -> None:
+            created.append(key)
+            super().create(key, data)
+
+    counted = Seen(store)
+    plan = make_plan([graph(1)], counted)
+    assert counted.requests == {"LIST": 1}
+    assert Runner(counted, plan, RunOptions(), InlineBackend).run().succeeded
+    assert counted.requests["LIST"] == 1
+    of_the_step = [key for key in created if not key.startswith(("_runs/", "_probe/"))]
+    (done,) = [step for step in plan.steps if step.name == "plan/top"]
+    assert of_the_step == [f"_claims/plan.top-{done.identity[:10]}/000001.json", done.record_key]
