@@ -283,6 +283,8 @@ def report_result(result: RunResult, store: Store) -> int:
         if failure is None:
             continue
         print(f"\nfailed: {progress.step.display}: {failure.error}: {failure.message}", file=sys.stderr)
+        for cause in failure.causes:
+            print(f"  from {cause}", file=sys.stderr)
         if not failure.expected:
             folder = layout.failure_folder(progress.step.name, progress.step.identity)
             print(f"  traceback: {store.url_of(folder)}", file=sys.stderr)

@@ -414,7 +414,7 @@ class Runner:
         if not self.store.exists(step.record_key):
             return False
         progress.status = Status.cached
-        self._tell(progress, f"made by run {record_of(step, self.store).provenance['run']}")
+        self._tell(progress, f"made by run {record_of(step, self.store).provenance.get('run', 'unknown')}")
         return True
 
     def _run_claimed(self, progress: Progress, claim: Claim) -> None:

@@ -33,6 +33,7 @@ from marin.storage import StoreUnavailable
 
 LOG_LIMIT = 4 << 20
 TEXT_LIMIT = 20_000
+CAUSE_LIMIT = 500
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class StepTask:
 class Failure:
     """Why there is no result. `expected` failures carry a message for people; the others their traceback.
 
-    Secrets that this process knows are masked in both.
+    `causes` are the exceptions behind it, `Class: message`, nearest first. Secrets that this process knows are masked.
     """
 
     kind: FailureClass
@@ -60,6 +61,7 @@ class Failure:
     trace: str
     node: str
     expected: bool = False
+    causes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("message", "trace"):
@@ -126,7 +128,20 @@ def failure_of(error: BaseException) -> Failure:
         trace=trace if len(trace) <= TEXT_LIMIT else f"{trace[: TEXT_LIMIT // 2]}\n…\n{trace[-TEXT_LIMIT // 2 :]}",
         node=f"{socket.gethostname()} pid {os.getpid()}",
         expected=isinstance(error, StepError),
+        causes=tuple(f"{type(one).__qualname__}: {redact(str(one))[:CAUSE_LIMIT]}" for one in _causes(error)),
     )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions that led to this one: those it was raised from, or while handling which it came up."""
+    seen = {id(error)}
+    while True:
+        above = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if above is None or id(above) in seen:
+            return
+        seen.add(id(above))
+        yield above
+        error = above
 
 
 class _RedactingFormatter(logging.Formatter):

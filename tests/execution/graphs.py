@@ -100,6 +100,14 @@ def failing(kind: str, source: Text | None = None, probe: Probe = Probe()) -> Te
         raise StepError("the crawl has no pages")
     if kind == "bug":
         raise ZeroDivisionError("a bug of the step")
+    if kind == "chain":
+        try:
+            try:
+                raise FileNotFoundError("no such shard")
+            except FileNotFoundError as error:
+                raise ValueError("the shard cannot be read") from error
+        except ValueError:
+            raise ZeroDivisionError("a bug while mending")  # noqa: B904 - an exception during another is the case here
     if kind == "type":
         return "not an artifact"  # type: ignore[return-value]
     if kind == "flow":

@@ -172,6 +172,14 @@ def test_a_failure_is_kept_with_class_traceback_and_node_and_is_no_answer(store:
     assert b"ZeroDivisionError" in store.read(logs[0])
 
 
+def test_a_failure_keeps_the_exceptions_that_led_to_it_nearest_first(store: Store, probe: Probe) -> None:
+    causes = ("ValueError: the shard cannot be read", "FileNotFoundError: no such shard")
+    assert failure_of(run(failing("chain", None, probe), store)).causes == causes
+    (info,) = store.list("_failed")
+    assert json.loads(store.read(info.key))["causes"] == list(causes)
+    assert failure_of(run(failing("bug", None, probe), store)).causes == ()
+
+
 def test_an_error_of_the_steps_own_code_is_not_tried_again(store: Store, probe: Probe) -> None:
     run(failing("bug", None, probe), store)
     assert executions(probe.tally, "failing-bug") == 1
