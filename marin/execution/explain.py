@@ -143,7 +143,7 @@ class _Explanation:
         steps = [(step.name, step.call.label, step.identity) for step in self.plan.steps]
         order = [step.identity for step in (*self.roots, *self.missing)]
         found: list[Place] = []
-        for entries in newest_plans(self.store, PLANS):
+        for entries in newest_plans(self.store, PLANS).values():
             before = counterparts(entries.values(), steps)
             for identity in dict.fromkeys(order):
                 entry = before.get(identity)

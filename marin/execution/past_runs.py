@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marin.execution import layout
+from marin.execution.claims import HOLDER_FIELDS, Holder
 from marin.execution.failures import StepError
 from marin.execution.reading import AT_ONCE
 from marin.storage import MissingObject, Store
@@ -21,11 +22,15 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True)
 class PlanEntry:
-    """A step in the plan of a run. `recipe` is its identity document, kept for steps that had no record."""
+    """A step in the plan of a run. `generation` is that of the record that answered, or that the run was to make.
+
+    `recipe` is its identity document, kept for steps that had no record.
+    """
 
     name: str
     label: str | None
     identity: str
+    generation: int
     path: str
     action: str
     reason: str
@@ -62,6 +67,13 @@ class PastRun:
     finished: Event | None
     latest: Mapping[str, Event]
     logs: tuple[str, ...]
+
+    @property
+    def holder(self) -> Holder | None:
+        """The run's process."""
+        if self.started is None:
+            return None
+        return Holder(**{field: self.started.facts[field] for field in HOLDER_FIELDS})
 
     def logs_of(self, name: str, identity: str) -> list[str]:
         """Keys of the logs of a step's attempts."""
@@ -105,6 +117,7 @@ def _entry(body: Mapping[str, Any]) -> PlanEntry:
         body["name"],
         body["label"],
         body["identity"],
+        body["generation"],
         body["path"],
         body["action"],
         body["reason"],
@@ -135,11 +148,11 @@ def _events(data: bytes) -> Iterator[Event]:
         yield Event(body.pop("event"), float(body.pop("time")), body)
 
 
-def newest_plans(store: Store, most: int) -> list[dict[str, PlanEntry]]:
-    """The plans of the newest runs, newest first."""
-    newest = run_names(store)[-most:][::-1]
+def newest_plans(store: Store, most: int, before: str | None = None) -> dict[str, dict[str, PlanEntry]]:
+    """By run, the plans of the newest runs, or of the newest that started before the run `before`; newest first."""
+    newest = [name for name in run_names(store) if before is None or name < before][-most:][::-1]
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="marin-read") as pool:
-        return list(pool.map(lambda run: read_plan(store, run), newest))
+        return dict(zip(newest, pool.map(lambda run: read_plan(store, run), newest), strict=True))
 
 
 def counterparts(plan: Iterable[PlanEntry], steps: Iterable[tuple[str, str | None, str]]) -> dict[str, PlanEntry]:

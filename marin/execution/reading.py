@@ -54,12 +54,3 @@ class RecordReader:
         except StepError as error:
             self.damaged[key] = str(error)
             return None
-
-
-def read_records(store: Store, keys: Iterable[str]) -> tuple[list[Record], list[str]]:
-    """(the records of the keys in their order, what is wrong with those that cannot be read)."""
-    wanted = list(keys)
-    reader = RecordReader()
-    reader.read((store, key) for key in wanted)
-    found = [record for key in wanted if (record := reader.get((store, key))) is not None]
-    return found, [reader.damaged[key] for key in wanted if key in reader.damaged]

@@ -1,0 +1,117 @@
+"""The record that a step is best compared with: the nearest of its name that was made before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from marin.execution import layout
+from marin.execution.causes import Cause, Recipes, StepRecipe, recorded
+from marin.execution.index import RecordIndex
+from marin.execution.past_runs import PlanEntry, counterparts, newest_plans
+from marin.execution.plan import Action
+from marin.execution.reading import Place, RecordReader
+from marin.execution.records import Record
+from marin.storage import Store
+
+READS = 320
+"""Records that are read to explain one step."""
+CANDIDATES = 256
+"""Of these, how many may be earlier records of its name."""
+PLANS = 6
+"""Plans of earlier runs that are looked at when there are more records than that."""
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The nearest earlier record of a step, where the difference began, and how many of all records were compared."""
+
+    record: Record
+    causes: tuple[Cause, ...]
+    looked_at: int
+    records: int
+
+
+def recipe_in_plan(store: Store, entry: PlanEntry, plan: Mapping[str, PlanEntry]) -> StepRecipe | None:
+    """The recipe of a step that a run planned to make, or None when the plan does not hold it."""
+    if entry.recipe is None:
+        return None
+    above = [plan[identity] for identity in entry.upstream if identity in plan]
+    upstream: dict[str, Place] = {
+        up.identity: (store, layout.record_key(up.name, up.identity, up.generation))
+        for up in above
+        if up.action == Action.cached.value
+    }
+    return StepRecipe(entry.name, entry.label, entry.identity, entry.recipe, upstream, float("inf"))
+
+
+def find_earlier(
+    store: Store, step: StepRecipe, index: RecordIndex, plan: Mapping[str, PlanEntry], run: str | None
+) -> Earlier | None:
+    """The nearest record that was made before the step: of the same label, with the fewest differences, the newest.
+
+    `plan` is that of the run `run` in which the step was made or was to be made. Steps of it that have no record are
+    known by their recipes there.
+    """
+    recipes = Recipes(RecordReader(READS))
+    recipes.add(step)
+    for entry in plan.values():
+        recipe = recipe_in_plan(store, entry, plan)
+        if recipe is not None:
+            recipes.add(recipe)
+    others = _others(store, step, index)
+    chosen = _likely(store, step, index, plan, run, others) if len(others) > CANDIDATES else others
+    recipes.reader.read(chosen[:CANDIDATES])
+    best: tuple[tuple[bool, int, float], Record] | None = None
+    compared = 0
+    for place in chosen[:CANDIDATES]:
+        record = recipes.reader.get(place)
+        if record is None:
+            continue
+        earlier = recorded(place[0], record)
+        compared += 1
+        if earlier.finished >= step.finished:
+            continue
+        recipes.add(earlier)
+        count = len(recipes.differences(earlier.identity, step.identity))
+        rank = (earlier.label != step.label, count, -earlier.finished)
+        if best is None or rank < best[0]:
+            best = (rank, record)
+    if best is None:
+        return None
+    return Earlier(best[1], causes_between(recipes, best[1].identity, step.identity), compared, len(others))
+
+
+def causes_between(recipes: Recipes, old: str, new: str) -> tuple[Cause, ...]:
+    """Where the difference of two known recipes began, read upwards as far as requests are left."""
+    recipes.follow([(old, new)])
+    return tuple(recipes.causes(old, new))
+
+
+def _others(store: Store, step: StepRecipe, index: RecordIndex) -> list[Place]:
+    flat, own = layout.flat(step.name), layout.short(step.identity)
+    return [
+        (store, layout.record_key(name, short, generation))
+        for (name, short), generation in index.generations.items()
+        if name == flat and short != own
+    ]
+
+
+def _likely(
+    store: Store,
+    step: StepRecipe,
+    index: RecordIndex,
+    plan: Mapping[str, PlanEntry],
+    run: str | None,
+    others: Iterable[Place],
+) -> list[Place]:
+    """All other records of the name, those first that had the step's place in the plans of earlier runs."""
+    steps = [(entry.name, entry.label, entry.identity) for entry in plan.values()]
+    likely: dict[str, Place] = {}
+    for entries in newest_plans(store, PLANS, before=run).values():
+        entry = counterparts(entries.values(), steps).get(step.identity)
+        generation = index.generation(entry.name, entry.identity) if entry is not None else 0
+        if entry is not None and generation:
+            key = layout.record_key(entry.name, entry.identity, generation)
+            likely.setdefault(key, (store, key))
+    return list((likely | {place[1]: place for place in others}).values())
