@@ -48,6 +48,8 @@ class ChecksummedWriter(io.BufferedIOBase):
         return True
 
     def write(self, data: Any) -> int:
+        if self._settled:
+            raise ValueError("this writer of an object is closed")
         if self.before_write is not None:
             self.before_write()
         view = memoryview(data).cast("B") if not isinstance(data, bytes) else data

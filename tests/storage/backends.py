@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from marin.storage import AlreadyExists, Store, open_store
+from marin.storage import AlreadyExists, ChecksummedWriter, Store, open_store
 
 KINDS = ("local", "memory")
 
@@ -49,6 +49,10 @@ SPECIAL_NAMES = (
 """The two spellings of café are different names: a key is bytes, nobody normalises it."""
 
 
+left_open: list[ChecksummedWriter] = []
+"""Held until the interpreter ends."""
+
+
 def store_of(kind: str, folder: Path) -> Store:
     """A fresh, empty store."""
     return open_store(folder / "prefix" if kind == "local" else f"memory://{uuid.uuid4().hex}/prefix")
@@ -75,7 +79,7 @@ def create_once(url: str, key: str, data: bytes, go: Path) -> bool:
 
 
 def main() -> None:
-    """`race URL KEY GO TEXT` | `creates URL` | `writes URL`: the body of a process that a test starts."""
+    """`race URL KEY GO TEXT` | `creates URL` | `writes URL` | `leaves URL`: what a process does that a test starts."""
     command, url, *rest = sys.argv[1:]
     store = open_store(url)
     if command == "race":
@@ -89,6 +93,13 @@ def main() -> None:
             with store.writer(f"data/{index:07d}") as stream:
                 for _ in range(30):
                     stream.write(bytes([index % 251]) * 10_000)
+    elif command == "leaves":
+        small, big = store.writer("data/small"), store.writer("data/big")
+        left_open.extend((small, big))
+        small.write(b"x" * 1_000)
+        for _ in range(9):
+            big.write(bytes(5_000_000))
+        sys.exit(3)
     os._exit(0)
 
 

@@ -11,10 +11,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import IO
 
 BUCKET = "trees"
 START_SECONDS = 60.0
@@ -79,9 +81,9 @@ def serving(command: list[str], probe: str, environment: Mapping[str, str] | Non
                 process.wait(timeout=10)
 
 
-def _tail(log: object) -> str:
-    log.seek(0)  # type: ignore[attr-defined]
-    return str(log.read()[-2000:].decode(errors="replace"))  # type: ignore[attr-defined]
+def _tail(log: IO[bytes]) -> str:
+    log.seek(0)
+    return log.read()[-2000:].decode(errors="replace")
 
 
 @contextlib.contextmanager
@@ -121,4 +123,13 @@ def gcs_server() -> Iterator[Emulator]:
         yield Emulator("gs", endpoint, {"STORAGE_EMULATOR_HOST": endpoint})
 
 
-SERVERS = {"s3": s3_server, "gcs": gcs_server}
+SERVERS: dict[str, Callable[[], AbstractContextManager[Emulator]]] = {"s3": s3_server, "gcs": gcs_server}
+
+
+def forget_clients() -> None:
+    """fsspec keeps one client for each set of options, and a client the address that it was made with."""
+    from marin.storage.gcs import PatientGcs
+    from marin.storage.s3 import PatientS3
+
+    PatientS3.clear_instance_cache()
+    PatientGcs.clear_instance_cache()
