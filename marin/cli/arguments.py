@@ -39,6 +39,12 @@ class OneLineParser(argparse.ArgumentParser):
             message = f"{message.partition(':')[0]}: {choice[1]!r} is none of {', '.join(known)}"
         fail(message, USAGE_ERROR)
 
+    def command(self, name: str) -> OneLineParser:
+        """The parser of a subcommand."""
+        subparsers = next(action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        found: OneLineParser = subparsers.choices[name]
+        return found
+
     def flags(self) -> list[str]:
         """Every long flag."""
         return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, OneLineParser, fail, refuse_unknown
 from marin.cli.settings import default_cluster, default_prefix
 
+LIFECYCLE = ("verify", "gc", "pin", "unpin", "pins", "tombstone", "adopt", "copy")
+"""Commands that check, keep, bring in and remove what runs made."""
+
 
 def build_parser() -> OneLineParser:
     """The command line of `marin`."""
-    parser = OneLineParser(prog="marin", description="Look at what experiments made.", allow_abbrev=False)
+    parser = OneLineParser(
+        prog="marin", description="Look at what experiments made, and look after it.", allow_abbrev=False
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=OneLineParser)
 
     def command(name: str, text: str, *, prefix: bool = True) -> OneLineParser:
@@ -19,9 +25,17 @@ def build_parser() -> OneLineParser:
             added.add_argument("--prefix", default=default_prefix(), help="where artifacts lie")
         return added
 
-    command("status", "what is done, running, failed")
+    status = command("status", "what is done, running, waiting, failed and blocked")
+    status.add_argument("run", nargs="?", help="one run: its name, or the start or end of it")
+    status.add_argument("--all", action="store_true", help="every step by itself, and every failure")
+    explain = command("explain", "why a step was run, or why it is not there")
+    explain.add_argument("step", help="a step as in `marin show`, also one that failed or has not run")
+    diff = command("diff", "two steps, or two generations of one, side by side")
+    diff.add_argument("step", help="a step as in `marin show`, or STEP@N for its generation N")
+    diff.add_argument("other", nargs="?", help="the other; may be left out when the first means exactly two")
+    diff.add_argument("--all", action="store_true", help="every file that differs")
     show = command("show", "one step: recipe, upstream, evidence, files")
-    show.add_argument("step", help="a step's name, name-id, or the start of its id")
+    show.add_argument("step", help="a step's name, label, name-id, or the start of its id; STEP@N for a generation")
     listing = command("ls", "the steps of a prefix, or the files of a step or folder")
     listing.add_argument("what", nargs="?", help="a step as in `marin show`, or a folder of the prefix")
     cat = command("cat", "print a file; parquet as JSON lines")
@@ -37,7 +51,57 @@ def build_parser() -> OneLineParser:
     browse.add_argument("--port", type=int, default=8321)
     doctor = command("doctor", "check this installation and a prefix")
     doctor.add_argument("--cluster", default=default_cluster(), metavar="ADDRESS", help="the Ray cluster to check")
+    _add_lifecycle(command)
     return parser
+
+
+def _add_lifecycle(command: Callable[[str, str], OneLineParser]) -> None:
+    """The parsers of `LIFECYCLE`."""
+    verify = command("verify", "compare files with their records")
+    verify.add_argument("step", nargs="?", help="a step as in `marin show`; all steps of the prefix without one")
+    verify.add_argument("--sizes", action="store_true", help="compare sizes only; read no file")
+    verify.add_argument("--upstream", action="store_true", help="and everything that the step was made from")
+    gc = command("gc", "what no run, pin or experiment needs; removes it with --delete")
+    gc.add_argument(
+        "--experiment",
+        action="append",
+        default=[],
+        metavar="FILE[:SCALE]",
+        help="keep what this experiment plans, at one scale or at all; may be given several times",
+    )
+    gc.add_argument(
+        "--keep-days", type=float, default=14.0, metavar="N", help="keep runs of the last days (default: 14)"
+    )
+    gc.add_argument(
+        "--grace-hours",
+        type=float,
+        default=24.0,
+        metavar="N",
+        help="keep what no record lists for so long after its last sign of life (default: 24)",
+    )
+    gc.add_argument("--delete", action="store_true", help="remove it; without this it is only listed")
+    pin = command("pin", "keep a run or a step, whatever else goes")
+    pin.add_argument("what", help="a run, or a step as in `marin show`")
+    pin.add_argument("--note", default="", metavar="TEXT", help="why, for those who read it later")
+    unpin = command("unpin", "take a pin off")
+    unpin.add_argument("what", help="a run or a step, as `marin pins` names it")
+    command("pins", "what is pinned")
+    tombstone = command("tombstone", "remove the files of a step and keep its record")
+    tombstone.add_argument("step", help="a step as in `marin show`")
+    tombstone.add_argument("--note", default="", metavar="TEXT", help="why, for those who read it later")
+    tombstone.add_argument("--yes", action="store_true", help="remove them; without this they are only counted")
+    adopt = command("adopt", "register files that exist as a finished step")
+    adopt.add_argument("path", help="a file, or a folder with all below it; inside the prefix it stays where it is")
+    adopt.add_argument("--name", required=True, help="the step's name, such as documents/mine")
+    adopt.add_argument("--version", required=True, help="what the name stands for: a release, a date")
+    adopt.add_argument("--type", required=True, metavar="MODULE:CLASS", help="the class of the artifact")
+    adopt.add_argument("--result", metavar="JSON|@FILE", help="the artifact's fields, where the class cannot tell them")
+    copy = command("copy", "bring a finished step from another prefix here")
+    copy.add_argument("step", help="a step of the other prefix, as in `marin show`")
+    copy.add_argument("--from", dest="source", required=True, metavar="URL", help="the other prefix")
+    copy.add_argument(
+        "--budget", type=float, default=10.0, metavar="GB", help="copy nothing when it is more than this (default: 10)"
+    )
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -48,8 +112,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.print_help()
         raise SystemExit(USAGE_ERROR)
     if known.command != "config":
-        flags = ["--prefix", "--scale", "--config", "--limit", "--port", "--cluster", "--help"]
-        refuse_unknown(rest, flags)
+        refuse_unknown(rest, parser.command(known.command).flags())
     from marin.execution import StepError
     from marin.storage import StoreError
 
@@ -78,17 +141,13 @@ def run_command(known: object, rest: list[str]) -> int:
         return 0
     if name == "doctor":
         return _doctor(arguments["prefix"], arguments["cluster"])
-    from marin.cli import inspect_prefix
-    from marin.storage import open_store
+    if name in LIFECYCLE:
+        from marin.cli import lifecycle
 
-    store = open_store(arguments["prefix"])
-    if name == "status":
-        return inspect_prefix.status(store)
-    if name == "show":
-        return inspect_prefix.show(store, arguments["step"])
-    if name == "ls":
-        return inspect_prefix.list_things(store, arguments["what"])
-    return inspect_prefix.cat(store, arguments["what"], arguments["file"], arguments["limit"])
+        return lifecycle.run(name, arguments)
+    from marin.cli import inspection
+
+    return inspection.run(name, arguments)
 
 
 def _config(scale: str, file: str | None, rest: list[str]) -> int:

@@ -4,6 +4,7 @@ This room knows no machine learning, and is the only one that imports Ray (in `c
 has to run).
 """
 
+from marin.execution.adopted import adopted
 from marin.execution.artifact import Artifact, FileInfo, Unmaterialised
 from marin.execution.context import Run, StateFile, current_run
 from marin.execution.failures import FailureClass, LeaseLost, StepError
@@ -41,6 +42,7 @@ __all__ = [
     "UnstableValue",
     "WrongPattern",
     "added",
+    "adopted",
     "current_run",
     "derive_seed",
     "make_plan",

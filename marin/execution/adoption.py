@@ -137,7 +137,7 @@ def adopt(store: Store, found: Found, adoption: Adoption, progress: Progress | N
     folder = layout.step_folder(adoption.name, None, identity)
     started = time.time()
     with Custodian(store) as custodian, custodian.held(adoption.name, identity, generation + 1, folder) as claim:
-        attempt = f"{folder}/a1-{custodian.run[-4:]}"
+        attempt = layout.attempt_folder(folder, 1, custodian.run)
         by = REFERENCE if found.inside is not None else COPY
         record = Record(
             key=layout.record_key(adoption.name, identity, generation + 1),

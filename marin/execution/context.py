@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from marin.execution import layout
 from marin.execution.artifact import Artifact, FileInfo
 from marin.execution.claims import Claim, check_lease
 from marin.execution.codec import Reference, decode, encode
@@ -55,7 +56,7 @@ class RunSpec:
     @property
     def attempt_folder(self) -> str:
         """Where this attempt's own files go: no other attempt, of this run or another, has the same."""
-        return f"{self.step_folder}/a{self.attempt}-{self.run.rpartition('-')[2]}"
+        return layout.attempt_folder(self.step_folder, self.attempt, self.run)
 
     @property
     def state_folder(self) -> str:

@@ -37,7 +37,7 @@ class CopyStep:
     def attempt(self) -> str:
         """Where its files go: the folder of the attempt that made it, the same in every copy that goes on later."""
         provenance = self.record.provenance
-        return f"{self.folder}/a{provenance['attempt']}-{str(provenance['run'])[-4:]}"
+        return layout.attempt_folder(self.folder, provenance["attempt"], provenance["run"])
 
     @property
     def key(self) -> str:

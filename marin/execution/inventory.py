@@ -12,7 +12,7 @@ from marin.storage import ObjectInfo, Store
 
 DATA_KEY = re.compile(
     r"(?P<name>[a-z0-9_]+(?:/[a-z0-9_]+)*?)/(?:[^/]+-)?(?P<id>[0-9a-f]{10})/"
-    r"(?:(?P<attempt>a\d+-[0-9a-f]{4})|state/(?P<epoch>\d+))/."
+    r"(?:a\d+-[0-9a-f]+|state/(?P<epoch>\d+))/."
 )
 STEP_NAME = re.compile(r"([a-z0-9_.]+)-([0-9a-f]{10})")
 

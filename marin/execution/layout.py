@@ -40,6 +40,11 @@ def step_folder(name: str, label: str | None, identity: str) -> str:
     return f"{name}/{label}-{short(identity)}" if label else f"{name}/{short(identity)}"
 
 
+def attempt_folder(folder: str, attempt: int, run: str) -> str:
+    """Where an attempt's own files go: no other attempt, of this run or another, has the same."""
+    return f"{folder}/a{attempt}-{run.rpartition('-')[2]}"
+
+
 def record_key(name: str, identity: str, generation: int = 1) -> str:
     """The key of a step's record; a redo counts generations up."""
     suffix = "" if generation == 1 else f".r{generation}"

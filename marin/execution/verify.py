@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from marin.execution import layout
 from marin.execution.artifact import FileInfo
 from marin.execution.failures import StepError
+from marin.execution.index import RecordIndex
 from marin.execution.record_stream import stream_records
 from marin.execution.records import Record
 from marin.storage import MissingObject, Store
@@ -113,6 +115,23 @@ def reasons_to_redo(store: Store, records: Sequence[Record]) -> dict[str, str]:
         key: f"damaged: {damage[0]}{f' and {len(damage) - 1} more' if len(damage) > 1 else ''}"
         for key, damage in found.items()
     }
+
+
+def upstream_keys(store: Store, keys: Iterable[str], index: RecordIndex) -> list[str]:
+    """Keys of records and of the newest records of all that they were made from, as far as the prefix has them."""
+    found: dict[str, None] = dict.fromkeys(keys)
+    level = list(found)
+    while level:
+        above: dict[str, None] = {}
+        for _, record in stream_records(store, level):
+            if isinstance(record, Record):
+                for one in record.dependencies:
+                    generation = index.generation(one.name, one.identity)
+                    if generation:
+                        above[layout.record_key(one.name, one.identity, generation)] = None
+        level = [key for key in above if key not in found]
+        found.update(above)
+    return list(found)
 
 
 class _Check:

@@ -44,6 +44,17 @@ class Documents(Artifact):
     rows: int
     text_bytes: int
 
+    @classmethod
+    def describe(cls, files: Artifact) -> Documents:
+        """The documents in parquet files that no step of ours wrote, for `marin adopt`; reads every text.
+
+        Raises:
+            StepError: a file is none of documents, naming it and the column.
+        """
+        from marin.data.documents.description import describe_documents
+
+        return describe_documents(files)
+
     def select(
         self, *, split: str | None = None, source: str | None = None, quality: int | None = None
     ) -> tuple[DocumentShard, ...]:

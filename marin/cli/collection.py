@@ -1,0 +1,127 @@
+"""`marin gc`: what no run, pin or experiment needs, and its removal."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, fail
+from marin.cli.verify import status_line
+from marin.execution import layout
+from marin.execution.collect import Collection, Reason, plan_collection
+from marin.execution.console import number
+from marin.execution.index import StepKey
+from marin.execution.plan import planned_steps
+from marin.execution.roots import DAY, HOUR, Rules
+from marin.execution.sweep import Swept, sweep
+from marin.recipes import scale_named, scale_names
+from marin.storage import Store
+
+SHOWN = 20
+"""Lines of what could not be removed, or stays for now, that are printed."""
+
+
+def gc(store: Store, experiments: Iterable[str], keep_days: float, grace_hours: float, *, delete: bool) -> int:
+    """Print what would go, by step and reason; remove it when asked to. Exit code 1 when something could not go."""
+    try:
+        rules = Rules(keep=keep_days * DAY, grace=grace_hours * HOUR)
+    except ValueError as error:
+        fail(str(error), USAGE_ERROR)
+    planned: dict[StepKey, str] = {}
+    for one in experiments:
+        planned |= planned_by_experiment(one)
+    with status_line() as line:
+        line("looking at what lies there")
+        collection = plan_collection(store, rules, planned)
+    count, size = print_totals(collection)
+    inventory = collection.inventory
+    whole = f"{number(inventory.objects)} objects with {number(inventory.size)}B"
+    print_some("stays for now", collection.kept_back)
+    if not delete or not count:
+        way = "; remove it with --delete" if count else ""
+        print(f"{number(count)} of {whole} would go, {number(size)}B{way}")
+        return 0
+    with status_line() as line:
+        swept = sweep(store, collection, lambda done: line(f"{number(done.objects)} of {number(count)} objects"))
+    return report(swept, whole)
+
+
+def print_totals(collection: Collection) -> tuple[int, int]:
+    """Print a line for each step name and reason, the largest first; returns (objects, bytes) of all."""
+    totals = sorted(collection.totals().items(), key=lambda item: (-item[1][1], item[0][0]))
+    if totals:
+        print(f"{'bytes':>10}  {'objects':>8}  {'steps':>6}  {'what':<28} why")
+    steps = steps_of(collection)
+    for (name, reason), (count, size) in totals:
+        shown = steps.get((name, reason), 0) or ""
+        print(f"{number(size):>9}B  {number(count):>8}  {shown:>6}  {name:<28} {reason.value}")
+    return sum(count for _, (count, _) in totals), sum(size for _, (_, size) in totals)
+
+
+def steps_of(collection: Collection) -> dict[tuple[str, Reason], int]:
+    """How many steps of a name lose something, by reason."""
+    found: dict[tuple[str, Reason], int] = defaultdict(int)
+    for removal in collection.removals:
+        for reason in {reason for reason, _ in removal.objects()}:
+            found[removal.name, reason] += 1
+    return found
+
+
+def report(swept: Swept, whole: str) -> int:
+    """Print what was removed and what was not; returns the exit code."""
+    print_some("stays for now", swept.kept_back)
+    print_some("could not be removed", swept.failed)
+    print(f"removed {number(swept.objects)} of {whole}, {number(swept.size)}B")
+    return RUN_ERROR if swept.failed else 0
+
+
+def print_some(what: str, lines: list[str]) -> None:
+    """Print the first of some lines, and how many more there are."""
+    for text in lines[:SHOWN]:
+        print(f"{what}: {text}")
+    if len(lines) > SHOWN:
+        print(f"{what}: {len(lines) - SHOWN} more")
+
+
+def planned_by_experiment(text: str) -> dict[StepKey, str]:
+    """The steps that `FILE[:SCALE]` plans, at one scale or at all; exits with 2 when they cannot be told."""
+    path, separator, scale = text.rpartition(":")
+    if not separator or scale not in scale_names():
+        path, scale = text, ""
+    build = _build_of(path)
+    planned: dict[StepKey, str] = {}
+    for name in [scale] if scale else scale_names():
+        try:
+            steps, _ = planned_steps([build(scale_named(name))])
+        except Exception as error:  # whatever an experiment's own code raises
+            hint = "" if scale else f"; name the scales that you use, such as --experiment {path}:{scale_names()[0]}"
+            fail(f"{path} cannot be planned at the scale {name}: {error}{hint}", USAGE_ERROR)
+        for step in steps:
+            planned[layout.flat(step.name), layout.short(step.identity)] = f"{path} at {name}"
+    return planned
+
+
+def _build_of(path: str) -> Any:
+    """The function `build` of an experiment's file, which is imported and not run."""
+    file = Path(path)
+    if not file.is_file():
+        scales = ", ".join(scale_names())
+        fail(f"--experiment {path}: there is no such file; it is FILE or FILE:SCALE with one of {scales}", USAGE_ERROR)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        fail(f"--experiment {path} is no Python file", USAGE_ERROR)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(file.stem, module)
+    sys.path.insert(0, str(file.parent.resolve()))  # as when the file is run
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever an experiment's own code raises
+        fail(f"--experiment {path} cannot be imported: {type(error).__name__}: {error}", USAGE_ERROR)
+    build = getattr(module, "build", None)
+    if not callable(build):
+        fail(f"--experiment {path} has no function build(scale)", USAGE_ERROR)
+    return build
