@@ -15,7 +15,6 @@ import hashlib
 import inspect
 import json
 import math
-import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -24,10 +23,12 @@ from typing import Any
 
 from marin.execution.artifact import Artifact, binding_of, call_of
 from marin.execution.fields import ADDED, RUNTIME
+from marin.execution.plain_text import is_absolute_path, token_in
+from marin.execution.secrets import Secret
 from marin.execution.step import StepCall
 
 SCHEMA = 1
-ABSOLUTE = re.compile(r"(/|~/|file://|[A-Za-z]:[\\/])\S*[\w.]\S*")
+_NO_TEXT = frozenset({bool, int, float, type(None)})
 
 
 class UnstableValue(TypeError):
@@ -53,14 +54,43 @@ def place(path: Path) -> str:
 
 
 @functools.cache
-def _counted_fields(cls: type) -> tuple[tuple[str, Any, Any], ...]:
-    """(name, annotation, literal that is left out or MISSING) of the fields that count."""
+def _fields(cls: type) -> tuple[tuple[tuple[str, Any, str | None], ...], tuple[str, ...]]:
+    """Of a config class: (name, annotation, text of the form that is left out) of the fields that count; the others."""
     hints = _hints(cls)
-    return tuple(
-        (field.name, hints[field.name], field.metadata[ADDED][0] if ADDED in field.metadata else dataclasses.MISSING)
-        for field in dataclasses.fields(cls)
-        if not field.metadata.get(RUNTIME)
-    )
+    counted, others = [], []
+    for field in dataclasses.fields(cls):
+        if field.metadata.get(RUNTIME):
+            others.append(field.name)
+        else:
+            hint = hints[field.name]
+            left_out = dumps(_literal_form(field.metadata[ADDED][0], hint)) if ADDED in field.metadata else None
+            counted.append((field.name, hint, left_out))
+    return tuple(counted), tuple(others)
+
+
+def _literal_form(literal: Any, annotation: Any) -> Any:
+    """The form of an `added` literal; a mapping may stand for the fields of a config class."""
+    if isinstance(literal, Mapping):
+        configs = (one for one in _choices(annotation) if isinstance(one, type) and dataclasses.is_dataclass(one))
+        hints = next((_hints(one) for one in configs), None)
+        inner = {key: hints.get(key, Any) if hints else _element(annotation, 0) for key in literal}
+        return {key: _literal_form(item, inner[key]) for key, item in literal.items()}
+    if isinstance(literal, (list, tuple)):
+        return [_literal_form(item, _element(annotation, index)) for index, item in enumerate(literal)]
+    return canonical(literal, annotation, "literal", [])
+
+
+@functools.cache
+def _tag(cls: type, annotation: Any) -> str | None:
+    """What tells a config class from others that could stand in its place, since two may have equal fields.
+
+    The first class that a field is declared to hold has no tag, so that a field that allows more classes later keeps
+    its identities; nor has any class where nothing is declared. The others have their name, never their module.
+    """
+    declared = [typing.get_origin(one) or one for one in _choices(annotation)]
+    configs = [one for one in declared if dataclasses.is_dataclass(one)]
+    abstract = any(inspect.isabstract(one) or getattr(one, "_is_protocol", False) for one in declared)
+    return None if cls in configs[:1] or not (configs or abstract) else cls.__qualname__
 
 
 @functools.cache
@@ -111,6 +141,8 @@ def _form_of(kind: type) -> Callable[[Any, Any, Path, list[tuple[str, Any]]], An
         return _enum_form
     if issubclass(kind, Artifact):
         return _artifact_form
+    if issubclass(kind, Secret):
+        return _secret_form
     if dataclasses.is_dataclass(kind):
         return _dataclass_form
     for one, form in (
@@ -143,9 +175,38 @@ def _float_form(value: float, annotation: Any, path: Path, dependencies: list[tu
 
 
 def _text_form(value: str, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
-    if ABSOLUTE.fullmatch(value):
+    if is_absolute_path(value):
         raise _absolute_path(value, path)
+    if (token := token_in(value)) is not None:
+        raise _exposed(token, path)
     return value
+
+
+def _secret_form(value: Secret, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
+    return {"$secret": True}
+
+
+def _exposed(token: str, path: Path) -> UnstableValue:
+    return UnstableValue(
+        f"{place(path)} holds what looks like {token}, and what stands in a config is written into records and logs; "
+        'give it as Secret("NAME_OF_A_VARIABLE")'
+    )
+
+
+def _refuse_token(value: Any, path: Path) -> None:
+    """Refuse a token in a field that does not count: it would be written with the settings of the run all the same."""
+    if isinstance(value, str):
+        if (token := token_in(value)) is not None:
+            raise _exposed(token, path)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_token(item, (path, key))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _refuse_token(item, (path, index))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, (type, Artifact)):
+        for field in dataclasses.fields(value):
+            _refuse_token(getattr(value, field.name), (path, field.name))
 
 
 def _absolute_path(value: str, path: Path) -> UnstableValue:
@@ -163,10 +224,17 @@ def _artifact_form(value: Artifact, annotation: Any, path: Path, dependencies: l
 def _dataclass_form(value: Any, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
     form = {}
     cls: type = type(value)
-    for name, hint, literal in _counted_fields(cls):
+    counted, others = _fields(cls)
+    for name, hint, left_out in counted:
+        item = canonical(getattr(value, name), hint, (path, name), dependencies)
+        if left_out is None or dumps(item) != left_out:
+            form[name] = item
+    for name in others:
         item = getattr(value, name)
-        if literal is dataclasses.MISSING or item != literal:
-            form[name] = canonical(item, hint, (path, name), dependencies)
+        if item.__class__ not in _NO_TEXT:
+            _refuse_token(item, (path, name))
+    if annotation is not cls and (tag := _tag(cls, annotation)) is not None:
+        form["$type"] = tag
     return form
 
 
