@@ -58,9 +58,8 @@ def print_diff(found: RecordDiff, everything: bool) -> None:
     """Print every part that differs."""
     if found.old.identity == found.new.identity:
         _line("recipe", "the same")
-    elif found.causes:
-        _line("recipe", "differs in")
-        print_causes(found.causes)
+    else:
+        print_causes("recipe", found.causes)
     if not found.same_code:
         _line("code", f"{found.old.code_digest} → {found.new.code_digest}")
     _print_differences("environment", found.environment)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from marin.cli.status import moment
 from marin.execution import StepError, layout
-from marin.execution.causes import Cause, StepRecipe, recorded
+from marin.execution.causes import CAUSES, Cause, StepRecipe, recorded
 from marin.execution.claims import Holder, claim_state
 from marin.execution.earlier import find_earlier, recipe_in_plan
 from marin.execution.failure_history import cause_chain, failures_of, read_failure
@@ -57,14 +57,18 @@ def line(name: str, text: str) -> None:
     print(f"  {name:<11} {text}")
 
 
-def print_causes(causes: Sequence[Cause]) -> None:
+def print_causes(name: str, causes: Sequence[Cause]) -> None:
     """Print where differences began: the step's own settings first, then those of the steps above it."""
-    for cause in causes:
+    texts = []
+    for cause in causes[:CAUSES]:
         if cause.where:
             through = f", through {', '.join(reversed(cause.through))}" if cause.through else ""
-            line("", f"upstream {cause.where}{through}")
-        for text in cause.what:
-            line("", f"{'  ' if cause.where else ''}{text}")
+            texts.append(f"upstream {cause.where}{through}")
+        texts.extend(f"{'  ' if cause.where else ''}{text}" for text in cause.what)
+    if len(causes) > CAUSES:
+        texts.append("and in more steps above")
+    for number, text in enumerate(texts):
+        line("" if number else name, text)
 
 
 # --- a step with a record ---
@@ -88,7 +92,16 @@ def _explain_record(store: Store, record: Record, index: RecordIndex) -> None:
         line("redone", f"generation {newest} answers; this is generation {record.generation}")
     if record.generation > 1:
         _explain_redo(store, record)
-    _print_earlier(store, recorded(store, record), record, index, plan, str(made.get("run", "")))
+    first = _first_generation(store, record)
+    _print_earlier(store, recorded(store, first), record, index, plan, str(made.get("run", "")))
+
+
+def _first_generation(store: Store, record: Record) -> Record:
+    """The step as it was made first, or as it is when that record was collected."""
+    try:
+        return load_record(store, layout.record_key(record.name, record.identity)) if record.generation > 1 else record
+    except StepError:
+        return record
 
 
 def _explain_redo(store: Store, record: Record) -> None:
@@ -130,8 +143,9 @@ def _print_earlier(
         return
     of = f", of {earlier.looked_at} of {earlier.records} records" if earlier.looked_at < earlier.records else ""
     line("nearest", f"{earlier.record.display}, made {moment(earlier.record.provenance['finished'])}{of}")
-    line("differs in", "" if earlier.causes else "nothing that a recipe holds")
-    print_causes(earlier.causes)
+    if not earlier.causes:
+        line("differs in", "nothing that a recipe holds")
+    print_causes("differs in", earlier.causes)
     if record is not None and record.code_digest != earlier.record.code_digest:
         line("code", "differs as well, which by itself reruns nothing")
 
@@ -158,7 +172,7 @@ def _explain_unfinished(store: Store, step: Unfinished, index: RecordIndex) -> N
     if step.entry is None or step.run is None:
         return
     if step.entry.reason:
-        line("to run", f"{step.entry.reason} (run {step.run})")
+        line("to run", f"in run {step.run}: {step.entry.reason}")
     plan = status.run.entries if status is not None else {}
     recipe = recipe_in_plan(store, step.entry, plan)
     if recipe is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from marin.execution import layout
@@ -48,10 +48,11 @@ def recipe_in_plan(store: Store, entry: PlanEntry, plan: Mapping[str, PlanEntry]
 def find_earlier(
     store: Store, step: StepRecipe, index: RecordIndex, plan: Mapping[str, PlanEntry], run: str | None
 ) -> Earlier | None:
-    """The nearest record that was made before the step: of the same label, with the fewest differences, the newest.
+    """The nearest record that was first made before the step.
 
-    `plan` is that of the run `run` in which the step was made or was to be made. Steps of it that have no record are
-    known by their recipes there.
+    Of the same label, with the fewest differences, not of the same graph, the newest: in this order. `plan` is that of
+    the run `run` in which the step was made or was to be made. Steps of it without a record are known by their recipes
+    there.
     """
     recipes = Recipes(RecordReader(READS))
     recipes.add(step)
@@ -61,25 +62,32 @@ def find_earlier(
             recipes.add(recipe)
     others = _others(store, step, index)
     chosen = _likely(store, step, index, plan, run, others) if len(others) > CANDIDATES else others
-    recipes.reader.read(chosen[:CANDIDATES])
-    best: tuple[tuple[bool, int, float], Record] | None = None
-    compared = 0
-    for place in chosen[:CANDIDATES]:
-        record = recipes.reader.get(place)
-        if record is None:
-            continue
-        earlier = recorded(place[0], record)
-        compared += 1
+    records = _read(recipes.reader, index, chosen[:CANDIDATES])
+    best: tuple[tuple[bool, int, bool, float], Record] | None = None
+    for record in records:
+        earlier = recipes.add(recorded(store, record))
         if earlier.finished >= step.finished:
             continue
-        recipes.add(earlier)
         count = len(recipes.differences(earlier.identity, step.identity))
-        rank = (earlier.label != step.label, count, -earlier.finished)
+        rank = (earlier.label != step.label, count, earlier.identity in plan, -earlier.finished)
         if best is None or rank < best[0]:
             best = (rank, record)
     if best is None:
         return None
-    return Earlier(best[1], causes_between(recipes, best[1].identity, step.identity), compared, len(others))
+    return Earlier(best[1], causes_between(recipes, best[1].identity, step.identity), len(records), len(others))
+
+
+def _read(reader: RecordReader, index: RecordIndex, places: Sequence[Place]) -> list[Record]:
+    """The first record of each step, which tells when it was first made; a later one where that was collected."""
+    reader.read(places)
+    later = []
+    for store, key in places:
+        parsed = layout.parse_record_key(key)
+        newest = index.generations.get(parsed[:2], 1) if parsed is not None else 1
+        if reader.get((store, key)) is None and parsed is not None and newest > 1:
+            later.append((store, layout.record_key(parsed[0], parsed[1], newest)))
+    reader.read(later)
+    return [record for place in (*places, *later) if (record := reader.get(place)) is not None]
 
 
 def causes_between(recipes: Recipes, old: str, new: str) -> tuple[Cause, ...]:
@@ -91,9 +99,7 @@ def causes_between(recipes: Recipes, old: str, new: str) -> tuple[Cause, ...]:
 def _others(store: Store, step: StepRecipe, index: RecordIndex) -> list[Place]:
     flat, own = layout.flat(step.name), layout.short(step.identity)
     return [
-        (store, layout.record_key(name, short, generation))
-        for (name, short), generation in index.generations.items()
-        if name == flat and short != own
+        (store, layout.record_key(name, short)) for name, short in index.generations if name == flat and short != own
     ]
 
 
@@ -110,8 +116,7 @@ def _likely(
     likely: dict[str, Place] = {}
     for entries in newest_plans(store, PLANS, before=run).values():
         entry = counterparts(entries.values(), steps).get(step.identity)
-        generation = index.generation(entry.name, entry.identity) if entry is not None else 0
-        if entry is not None and generation:
-            key = layout.record_key(entry.name, entry.identity, generation)
+        if entry is not None and index.generation(entry.name, entry.identity):
+            key = layout.record_key(entry.name, entry.identity)
             likely.setdefault(key, (store, key))
     return list((likely | {place[1]: place for place in others}).values())
