@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from marin.storage import ObjectInfo, Store, StoreError
 
@@ -31,11 +31,25 @@ def remove_objects(store: Store, infos: Sequence[ObjectInfo]) -> tuple[list[Obje
 
 
 def remove_empty_folders(store: Store, folders: Iterable[str]) -> None:
-    """Remove these folders of a local prefix, and those below, where they are empty; elsewhere there are none."""
+    """Remove these folders of a local prefix where they are empty, with what is empty below and above them.
+
+    Elsewhere there are no folders. A store that writes into one at this moment makes it again.
+    """
+    inside = store.local_path("_")
+    if inside is None:
+        return
+    root = inside.parent
     for folder in set(folders):
-        path = store.local_path(folder)
-        if path is None:
-            return
-        for below, _, _ in os.walk(path, topdown=False):
-            with contextlib.suppress(OSError):  # something lies in it still
-                os.rmdir(below)
+        for below, _, _ in os.walk(root / folder, topdown=False):
+            _remove_if_empty(Path(below))
+        above = (root / folder).parent
+        while above != root and _remove_if_empty(above):
+            above = above.parent
+
+
+def _remove_if_empty(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except OSError:  # something lies in it, or it is gone
+        return not folder.exists()
+    return True

@@ -93,6 +93,7 @@ class Sweep:
         runs = {run: infos for run, infos in self.collection.runs.items() if run not in kept}
         self._delete([info for infos in runs.values() for info in infos])
         self._delete([info for _, info in self.collection.index])
+        remove_empty_folders(self.store, {info.key.rpartition("/")[0] for _, info in self.collection.index})
         remove_empty_folders(self.store, map(layout.run_folder, runs))
         self._tell()
 
@@ -113,6 +114,9 @@ class Sweep:
         remove_empty_folders(self.store, (folder for removal, _ in ready for folder in folders_of(removal)))
         for removal, claim in ready:
             self._let_go(removal, claim)
+        steps = [removal.step for removal, _ in ready if removal.rest or removal.claims]
+        remove_empty_folders(self.store, (layout.claim_folder(*step) for step in steps))
+        remove_empty_folders(self.store, (layout.failure_folder(*step) for step in steps))
         for removal, claim in [pair for pair, is_removed in zip(held, removed, strict=True) if not is_removed]:
             self.swept.kept_back.append(f"{removal.display}: its record could not be removed, so its files stay")
             if isinstance(claim, Claim):

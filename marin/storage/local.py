@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -16,6 +17,7 @@ from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Store,
 from marin.storage.writer import ChecksummedWriter
 
 TEMPORARY = "_tmp"
+FOLDER_TRIES = 8
 
 
 def sync_folder(folder: Path) -> None:
@@ -37,6 +39,19 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for path in reversed(missing):
         sync_folder(path.parent)
+
+
+def act_in_folder(folder: Path, act: Callable[[], object]) -> None:
+    """Make a folder and act in it; again when the folder, still empty, was removed in between by who cleans up."""
+    for attempt in range(FOLDER_TRIES):
+        try:
+            make_folder(folder)
+            act()
+        except FileNotFoundError:
+            if attempt == FOLDER_TRIES - 1:
+                raise
+        else:
+            return
 
 
 class LocalStore(Store):
@@ -78,10 +93,9 @@ class LocalStore(Store):
         path = self._path(key)
         if path.exists():
             raise AlreadyExists(f"{self.url_of(key)} exists")
-        make_folder(path.parent)
         temporary = self._write_temporary(data)
         try:
-            os.link(temporary, path)
+            act_in_folder(path.parent, lambda: os.link(temporary, path))
         except FileExistsError as error:
             raise AlreadyExists(f"{self.url_of(key)} exists") from error
         finally:
@@ -90,8 +104,8 @@ class LocalStore(Store):
 
     def put(self, key: str, data: bytes) -> None:
         path = self._path(key)
-        make_folder(path.parent)
-        os.replace(self._write_temporary(data), path)
+        temporary = self._write_temporary(data)
+        act_in_folder(path.parent, lambda: os.replace(temporary, path))
 
     def writer(self, key: str) -> ChecksummedWriter:
         path = self._path(key)
@@ -161,8 +175,7 @@ class _LocalCommit:
         self.stream.flush()
         os.fsync(self.stream.fileno())
         self.stream.close()
-        make_folder(self.path.parent)
-        os.replace(self.temporary, self.path)
+        act_in_folder(self.path.parent, lambda: os.replace(self.temporary, self.path))
         sync_folder(self.path.parent)
 
     def discard(self) -> None:
