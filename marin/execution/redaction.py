@@ -58,6 +58,13 @@ def redact(text: str) -> str:
     return text
 
 
+def redact_bytes(data: bytes) -> bytes:
+    """UTF-8 text with every known secret value masked."""
+    for form in _forms:
+        data = data.replace(form.encode(), MASK.encode())
+    return data
+
+
 def exposes(text: str) -> bool:
     """Whether a text holds a known secret value."""
     return any(form in text for form in _forms)

@@ -11,6 +11,7 @@ from typing import Any
 
 from marin.execution import layout
 from marin.execution.plan import Action, Plan
+from marin.execution.redaction import redact_bytes
 from marin.storage import Store
 
 FLUSH_SECONDS = 5.0
@@ -26,6 +27,7 @@ class RunLog:
     """Events are numbered segments of JSON lines, each created once; a crash loses the last seconds at most.
 
     Records are the truth, so an event, a log or a traceback that cannot be written is a warning, never a step's end.
+    Secrets that this process knows are masked in all of it.
     """
 
     def __init__(self, store: Store, run: str) -> None:
@@ -38,7 +40,7 @@ class RunLog:
 
     def attach(self, name: str, data: bytes) -> None:
         """Keep a file beside the run's plan."""
-        self.store.create(f"{self.folder}/{name}", data)
+        self.store.create(f"{self.folder}/{name}", redact_bytes(data))
 
     def failure(self, key: str, body: dict[str, Any]) -> None:
         """Keep a failure under its key of the store."""
@@ -98,7 +100,7 @@ class RunLog:
 
     def _try_to_keep(self, key: str, data: bytes) -> bool:
         try:
-            self.store.create(key, data)
+            self.store.create(key, redact_bytes(data))
         except Exception as error:  # clients have errors of their own
             logger.warning("%s could not be written: %s", self.store.url_of(key), error)
             return False

@@ -26,12 +26,14 @@ from marin.execution.claims import Claim, Claims, Holder
 from marin.execution.code_digest import code_digest
 from marin.execution.commit import Origin, commit, equal_work, new_record, upstream_of
 from marin.execution.context import Report, RunSpec
-from marin.execution.failures import RETRY_BUDGET, Cancelled, FailureClass
+from marin.execution.failures import RETRY_BUDGET, Cancelled, ClusterLost, FailureClass
 from marin.execution.fleet import Fleet
 from marin.execution.inline import Backend, InlineBackend
 from marin.execution.patience import PatientStore
+from marin.execution.plain_text import mask_tokens
 from marin.execution.plan import Action, Plan, PlannedStep, changed_upstream, record_of
 from marin.execution.records import materialise_record
+from marin.execution.redaction import refuse_exposed
 from marin.execution.resolve import resolve
 from marin.execution.runlog import RunLog, new_run
 from marin.execution.secrets import SecretValues, secret_values, secrets_in
@@ -190,7 +192,7 @@ class Runner:
         self.log.plan(self.plan)
         for name, data in self.options.attachments.items():
             self.log.attach(name, data)
-        self.log.event("run.started", **vars(self.claims.holder), argv=sys.argv)
+        self.log.event("run.started", **vars(self.claims.holder), argv=[mask_tokens(word) for word in sys.argv])
         pool = ThreadPoolExecutor(self.options.max_concurrent, thread_name_prefix="marin-step")
         result = RunResult(self.run_name, list(self._steps.values()))
         try:
@@ -198,6 +200,9 @@ class Runner:
         except KeyboardInterrupt:
             result.interrupted = True
             self._stop()
+        except ClusterLost:
+            self._stop()
+            raise
         finally:
             pool.shutdown(wait=not result.interrupted, cancel_futures=True)
             if self._backend is not None:
@@ -223,6 +228,8 @@ class Runner:
                 pool.submit(self._advance, progress)
             if self._backend_wanted.is_set() and self._backend is None:
                 self._start_backend()
+            if self._backend is not None:
+                self._backend.check()
             if not self._at_work and not self._ready and not self._waiting:
                 return
             self._take_in()
@@ -344,6 +351,8 @@ class Runner:
         wanted = {id(step): (step, secrets_in(step.call.arguments)) for step in self.plan.to_do()}
         named = [(f"{step.display}: {path}", secret) for step, found in wanted.values() for path, secret in found]
         values = secret_values(named, self.options.environment)
+        for step in self.plan.to_do() if values else []:
+            refuse_exposed(step.document, f"the recipe of {step.display}")
         return {
             key: SecretValues({secret.variable: values[secret.variable] for _, secret in found})
             for key, (_, found) in wanted.items()

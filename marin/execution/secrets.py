@@ -122,6 +122,10 @@ class SecretValues:
             found += _confidential_of_file(content)
         return found
 
+    def merged(self, other: SecretValues) -> SecretValues:
+        """Both together; `other` counts where they differ."""
+        return SecretValues(self.values | other.values, self.environment | other.environment, self.files | other.files)
+
     def check_size(self, what: str) -> None:
         """Raise `StepError` when the values are more than travel in memory alone."""
         size = sum(
@@ -187,6 +191,7 @@ def secret_values(wanted: Iterable[tuple[str, Secret]], environment: Mapping[str
     if wrong:
         raise StepError("; ".join(wrong.values()))
     know(values.values())
+    SecretValues(values).check_size("this run")
     return values
 
 
@@ -206,6 +211,7 @@ def store_credentials(environment: Mapping[str, str]) -> SecretValues:
                 ) from error
     credentials = SecretValues(environment=found, files=files)
     know(credentials.confidential())
+    credentials.check_size("the stores")
     return credentials
 
 
