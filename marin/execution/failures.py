@@ -13,6 +13,10 @@ class LeaseLost(Exception):
     """Another run holds a newer claim on this step; whatever this worker does from here on is litter."""
 
 
+class ClusterLost(StepError):
+    """The machines on which steps run are gone for good; the message says how to go on."""
+
+
 class Cancelled(Exception):
     """The run is ending."""
 

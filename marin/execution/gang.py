@@ -1,7 +1,8 @@
 """A gang: one actor per worker of a fleet, in a placement group, as the ranks of one torch.distributed world.
 
 One dead rank ends all of them at once, instead of leaving the others in a collective until it times out; then the
-gang is started again and goes on from the state. What a rank's own code raises ends the step.
+gang is started again and goes on from the state. What a rank's own code raises ends the step: a rank that raises while
+all others still answer has an error of its own, and not one of a collective that broke.
 """
 
 from __future__ import annotations
@@ -14,25 +15,42 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
+import ray.exceptions
 from ray.util import get_node_ip_address
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from marin.execution.claims import check_lease
-from marin.execution.cluster import FIXED, Message, messages_of, missing_resources, ray_failure
+from marin.execution.claims import Claim, check_lease
 from marin.execution.context import RankOutcome, Report, RunSpec, run_rank
 from marin.execution.failures import FailureClass, StepError
 from marin.execution.inline import free_port, rank_environment
+from marin.execution.nodes import Standard
+from marin.execution.ray_failures import ray_failure
+from marin.execution.resources import demand_text, is_fixed, missing_resources, node_resources
 from marin.execution.scratch import scratch_folder
+from marin.execution.secrets import SecretValues
+from marin.execution.streams import Message, messages_of
 from marin.execution.worker import Failure, StepFailed, captured_log, failure_of
 
 RESTART_BUDGET = 20
+LONG_LIFE_SECONDS = 1800.0
+"""A gang that lived for so long was no failed start: its restarts are counted anew."""
 RESTART_PAUSE_SECONDS = 1.0
-BLAME_SECONDS = 10.0
-"""How long to look for a dead rank behind an error of a living one, whose collective broke."""
+RESTART_PAUSE_LIMIT = 60.0
+ANSWER_SECONDS = 40.0
+"""How long a rank may take to answer that it lives. Ray needs up to half a minute to tell that a node is gone."""
+PLACE_SECONDS = 10.0
+"""Between two words about a gang that waits for its places."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,21 +58,32 @@ logger = logging.getLogger(__name__)
 class _RankProcess:
     """One worker process."""
 
-    def address(self) -> tuple[str, int]:
-        """This node's address, and a port that is free on it."""
+    def prepare(self, spec: RunSpec, standard: Standard) -> tuple[str, int] | Failure:
+        """This node's address and a port that is free on it, or why no rank can run here."""
+        try:
+            standard.check_here(spec)
+        except Exception as error:
+            return failure_of(error)
         address = get_node_ip_address()
         return address, free_port(address)
 
     def run(
-        self, environment: dict[str, str], spec: RunSpec, folder: str, entry: Callable[[Any], Any], payload: Any
+        self,
+        environment: dict[str, str],
+        spec: RunSpec,
+        secrets: SecretValues,
+        folder: str,
+        entry: Callable[[Any], Any],
+        payload: Any,
     ) -> Iterator[Message]:
         """Stream progress, then the log, then the outcome or the failure, after which nobody listens."""
         os.environ.update(environment)
+        full = replace(spec, secrets=secrets)
 
         def work(send: Callable[[Message], None]) -> None:
             with captured_log() as log, scratch_folder() as scratch:
                 try:
-                    outcome = run_rank(spec, folder, entry, payload, scratch, lambda p: send(("progress", p)))
+                    outcome = run_rank(full, folder, entry, payload, scratch, lambda p: send(("progress", p)))
                     last: Message = ("done", outcome)
                 except BaseException as error:
                     last = ("failed", failure_of(error))
@@ -63,25 +92,49 @@ class _RankProcess:
 
         yield from messages_of(work)
 
+    @ray.method(concurrency_group="control")  # type: ignore[untyped-decorator]  # Ray's own
+    def answer(self) -> bool:
+        """Show that this process lives, beside its work."""
+        return True
 
-_Rank = ray.remote(max_restarts=0, max_task_retries=0)(_RankProcess)
+
+_Rank = ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups={"control": 1})(_RankProcess)
 
 
-def run_gang(spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
+def run_gang(
+    spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report, standard: Standard
+) -> list[RankOutcome]:
     """Run a gang to its end, starting it again while ranks get lost, within the budget."""
     restarts = 0
     while True:
+        born = time.monotonic()
         try:
-            return _Gang(spec, entry, payload, report).run()
+            return _Gang(spec, entry, payload, report, standard).run()
         except StepFailed as error:
             failure = error.failure
+            if time.monotonic() - born > LONG_LIFE_SECONDS:
+                restarts = 0
             if failure.kind is not FailureClass.preempted or restarts >= RESTART_BUDGET:
                 raise
         check_lease(spec.store, spec.claim)
         restarts += 1
         logger.warning("gang of %s: %s; restart %d of %d", spec.display, failure.message, restarts, RESTART_BUDGET)
         report({"done": 0, "total": None, "unit": "restarts", "figures": {"restarts": restarts}})
-        time.sleep(RESTART_PAUSE_SECONDS * min(2 ** (restarts - 1), 60))
+        time.sleep(min(RESTART_PAUSE_SECONDS * 2 ** (restarts - 1), RESTART_PAUSE_LIMIT))
+
+
+def gang_prefix(run: str, claim: Claim) -> str:
+    """How the names of the placement groups begin that were made under a claim."""
+    return f"{run}/{claim.key}/"
+
+
+def remove_gangs(run: str, claim: Claim) -> None:
+    """Give back the places of gangs whose step's own process is gone; Ray keeps them as long as the driver lives."""
+    prefix = gang_prefix(run, claim)
+    for group in placement_group_table().values():
+        if group["name"].startswith(prefix) and group["state"] != "REMOVED":
+            with contextlib.suppress(ValueError):  # it was removed just now
+                remove_placement_group(get_placement_group(group["name"]))
 
 
 def by_host(hosts: Sequence[str]) -> list[int]:
@@ -92,11 +145,14 @@ def by_host(hosts: Sequence[str]) -> list[int]:
 class _Gang:
     """One life of a gang."""
 
-    def __init__(self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> None:
+    def __init__(
+        self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report, standard: Standard
+    ) -> None:
         self.spec = spec
         self.entry = entry
         self.payload = payload
         self.report = report
+        self.standard = standard
         self.messages: queue.Queue[tuple[int, str, Any]] = queue.Queue()
         self.actors: list[Any] = []
 
@@ -118,26 +174,25 @@ class _Gang:
         if fleet.gpus_per_worker:
             bundle["GPU"] = float(fleet.gpus_per_worker)
         lacking = missing_resources(bundle)
-        if not lacking and ray.cluster_resources().get(FIXED):
+        if not lacking and is_fixed():
             for name, amount in bundle.items():
                 total = ray.cluster_resources().get(name, 0.0)
                 if total < amount * fleet.workers:
                     lacking = f"asks for {amount * fleet.workers:g} {name} in all; the cluster has {total:g}"
         if lacking:
             raise StepError(f"the gang of {self.spec.display} ({fleet.workers} workers) {lacking}")
-        strategy = "PACK" if fleet.nodes > 1 else "STRICT_PACK"
-        if not self._fits_one_node(bundle):
-            strategy = "PACK"
-        group = placement_group(
-            [bundle] * fleet.workers, strategy=strategy, name=f"{self.spec.display}-{uuid.uuid4().hex}"
-        )
-        ray.get(group.ready())
+        strategy = "PACK" if fleet.nodes > 1 or not self._fits_one_node(bundle) else "STRICT_PACK"
+        name = f"{gang_prefix(self.spec.run, self.spec.claim)}{uuid.uuid4().hex}"
+        group = placement_group([bundle] * fleet.workers, strategy=strategy, name=name)
+        ready = group.ready()
+        while not ray.wait([ready], timeout=PLACE_SECONDS)[0]:
+            unit = f"of {fleet.workers} places with {demand_text(bundle)}"
+            self.report({"done": 0, "total": None, "unit": unit, "figures": {}})
         return group
 
     def _fits_one_node(self, bundle: dict[str, float]) -> bool:
         wanted = {name: amount * self.spec.fleet.workers for name, amount in bundle.items()}
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        return any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in nodes)
+        return any(all(node.get(name, 0.0) >= amount for name, amount in wanted.items()) for node in node_resources())
 
     def _start(self, group: PlacementGroup) -> None:
         fleet = self.spec.fleet
@@ -145,10 +200,16 @@ class _Gang:
             strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
             options = {"num_cpus": fleet.cpus_per_worker, "num_gpus": fleet.gpus_per_worker}
             self.actors.append(_Rank.options(scheduling_strategy=strategy, **options).remote())
+        bare = ray.put(replace(self.spec, secrets=SecretValues()))  # Ray's object store may spill to disk
         try:
-            places = ray.get([actor.address.remote() for actor in self.actors])
+            prepared = ray.get([actor.prepare.remote(bare, self.standard) for actor in self.actors])
         except BaseException as error:
             raise StepFailed(ray_failure(error, f"a rank of {self.spec.display}")) from None
+        places = []
+        for place in prepared:
+            if isinstance(place, Failure):
+                raise StepFailed(place)
+            places.append(place)
         order = by_host([address for address, _ in places])
         self.actors = [self.actors[worker] for worker in order]
         places = [places[worker] for worker in order]
@@ -160,7 +221,7 @@ class _Gang:
             if hosts[0].startswith("127."):
                 environment["GLOO_SOCKET_IFNAME"] = "lo"
             folder = f"{self.spec.attempt_folder}/gang-{life}/rank{rank}"
-            stream = actor.run.remote(environment, self.spec, folder, self.entry, self.payload)
+            stream = actor.run.remote(environment, bare, self.spec.secrets, folder, self.entry, self.payload)
             threading.Thread(target=self._listen, args=(rank, stream), daemon=True).start()
 
     def _listen(self, rank: int, stream: Any) -> None:
@@ -182,7 +243,7 @@ class _Gang:
             elif kind == "done":
                 outcomes[rank] = value
             elif kind == "failed":
-                raise StepFailed(self._blame(value))
+                raise StepFailed(self._blame(rank, value))
             elif kind == "log" and value:
                 logger.info("log of rank %d:\n%s", rank, value)
             elif kind == "ended" and rank not in outcomes:
@@ -193,17 +254,17 @@ class _Gang:
                 )
         return [outcomes[rank] for rank in range(len(self.actors))]
 
-    def _blame(self, first: Failure) -> Failure:
-        """The lost rank behind a rank's error, if one shows up: a broken collective is the effect, not the cause."""
-        deadline = time.monotonic() + BLAME_SECONDS
+    def _blame(self, rank: int, first: Failure) -> Failure:
+        """The lost rank behind a rank's error, if there is one: a broken collective is the effect, not the cause."""
         if first.kind is not FailureClass.error or first.expected:
             return first
-        while (left := deadline - time.monotonic()) > 0:
+        asked = {actor.answer.remote(): other for other, actor in enumerate(self.actors) if other != rank}
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_SECONDS) if asked else ([], [])
+        for reference in ready:
             try:
-                _, kind, value = self.messages.get(timeout=left)
-            except queue.Empty:
-                break
-            if kind == "failed" and value.kind is FailureClass.preempted:
-                lost: Failure = value
-                return lost
+                ray.get(reference)
+            except ray.exceptions.RayError as error:
+                found = ray_failure(error, f"rank {asked[reference]} of {self.spec.display}")
+                if found.kind is FailureClass.preempted:
+                    return found
         return first

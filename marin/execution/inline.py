@@ -33,6 +33,9 @@ class Backend(Protocol):
     def cancel(self) -> None:
         """End everything that runs."""
 
+    def check(self) -> None:
+        """Raise `ClusterLost` when the machines are gone for good. Asked many times a second."""
+
     def close(self) -> None:
         """Let go of the machines."""
 
@@ -60,6 +63,9 @@ class InlineBackend:
 
     def cancel(self) -> None:
         self._cancelled.set()
+
+    def check(self) -> None:
+        """This machine is there."""
 
     def close(self) -> None:
         """Nothing is held."""

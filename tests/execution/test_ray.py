@@ -191,7 +191,7 @@ def test_ranks_of_one_host_are_neighbours() -> None:
 def test_a_task_that_a_worker_cannot_read_is_no_lost_worker() -> None:
     from ray.exceptions import RaySystemError, RayTaskError, WorkerCrashedError
 
-    from marin.execution.cluster import ray_failure
+    from marin.execution.ray_failures import ray_failure
 
     trace = "Traceback\nModuleNotFoundError: No module named 'only_here'"
     failure = ray_failure(RayTaskError("step", trace, RaySystemError(trace)).as_instanceof_cause(), "documents/clean")
