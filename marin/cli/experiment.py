@@ -245,7 +245,7 @@ def run_plan(plan: Plan, store: Store, request: Request, options: RunOptions) ->
         console.note(
             f"joining the Ray cluster at {request.cluster}" if request.cluster else "starting Ray on this machine"
         )
-        return start_backend(plan, request.cluster)
+        return start_backend(plan, store, request.cluster)
 
     previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -261,11 +261,11 @@ def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def start_backend(plan: Plan, cluster: str | None) -> Backend:
+def start_backend(plan: Plan, store: Store, cluster: str | None) -> Backend:
     """Ray: the cluster of an address, or one embedded in this process with room for the plan's gangs."""
     from marin.execution.cluster import RayBackend
 
-    return RayBackend(cluster, cpus=embedded_cpus(plan.to_do()))
+    return RayBackend(cluster, cpus=embedded_cpus(plan.to_do()), store=store)
 
 
 def embedded_cpus(steps: list[PlannedStep]) -> float:
