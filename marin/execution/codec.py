@@ -13,6 +13,7 @@ from typing import Any
 
 from marin.execution.artifact import Artifact, binding_of
 from marin.execution.failures import StepError
+from marin.execution.secrets import Secret
 
 Reference = Mapping[str, str]
 """`$artifact`: the key of a record; `$prefix`: the URL of its prefix, where that is not the referring record's own."""
@@ -42,6 +43,8 @@ def encode(value: Any, path: str = "result", *, home: str = "") -> Any:
             raise StepError(f"{path} is a {type(value).__name__} that no step has made; return what came in")
         away = {} if binding.store.url == home else {"$prefix": binding.store.url}
         return {"$artifact": binding.record.key, **away}
+    if isinstance(value, Secret):
+        raise StepError(f"{path} is {value!r}, which is never written anywhere; leave it out of what you return")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             field.name: encode(getattr(value, field.name), f"{path}.{field.name}", home=home)
