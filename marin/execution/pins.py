@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from marin.execution import layout
 from marin.execution.failures import StepError
 from marin.execution.index import StepKey
-from marin.execution.past_runs import PLAN, read_plan
+from marin.execution.past_runs import PLAN
 from marin.storage import AlreadyExists, MissingObject, Store
 
 STEP = "step"
@@ -101,13 +101,20 @@ def read_pin(store: Store, key: str) -> Pin | None:
 
 
 def planned_by(store: Store, run: str) -> list[StepKey]:
-    """The steps of a run's plan; none when the run ended before it wrote one. `StepError` when it is damaged."""
+    """The steps of a run's plan; none when the run ended before it wrote one. `StepError` when it is damaged.
+
+    Looks at nothing else in the plan, which every release may have written in its own way.
+    """
+    key = f"{layout.run_folder(run)}/{PLAN}"
     try:
-        return [(layout.flat(one.name), layout.short(one.identity)) for one in read_plan(store, run).values()]
-    except (KeyError, TypeError, AttributeError) as error:
+        steps = json.loads(store.read(key))["steps"]
+        return [(layout.flat(step["name"]), layout.short(step["identity"])) for step in steps]
+    except MissingObject:
+        return []
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StepError(
-            f"the plan {store.url_of(layout.run_folder(run))}/{PLAN} is damaged ({type(error).__name__}: {error}), so "
-            "what the run needs is not known; remove the run's folder when it is of no use any more"
+            f"the plan {store.url_of(key)} is damaged ({type(error).__name__}: {error}), so what the run needs is not "
+            "known; remove the run's folder when it is of no use any more"
         ) from error
 
 

@@ -233,11 +233,14 @@ class Marks:
     files: set[str] = field(default_factory=set)
 
 
-def mark(inventory: Inventory, books: Books, starts: Iterable[StepKey], live: Iterable[StepKey] = ()) -> Marks:
+def mark(
+    inventory: Inventory, books: Books, starts: Iterable[StepKey], live: Iterable[StepKey] = (), *, strict: bool = True
+) -> Marks:
     """Follow the records from the starts: what they were made from, and what their results refer to.
 
     The newest record of a step stays, every record that a result refers to, and all records of a live step. Raises
-    `StepError` when a record that must be followed is damaged: what it needs is not known then.
+    `StepError` when a record that must be followed is damaged: what it needs is not known then. If not `strict`, it is
+    passed over.
     """
     marks = Marks()
     by_identity: dict[str, list[StepKey]] = {}
@@ -257,6 +260,8 @@ def mark(inventory: Inventory, books: Books, starts: Iterable[StepKey], live: It
         if key is None or key in marks.records:
             continue
         marks.records.add(key)
+        if key in books.damaged and not strict:
+            continue
         if key in books.damaged:
             raise StepError(
                 f"{books.damaged[key]}. What it was made from is not known, so nothing is collected: redo its step, or "

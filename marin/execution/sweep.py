@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from marin.execution import layout
-from marin.execution.claims import Claim, Holder
+from marin.execution.claims import Claim, Holder, check_lease
 from marin.execution.collect import Collection, Reason, Removal
 from marin.execution.custody import Custodian
+from marin.execution.failures import LeaseLost
 from marin.execution.index import StepKey
 from marin.execution.record_stream import stream_records
 from marin.execution.records import Record
@@ -25,10 +27,15 @@ from marin.execution.removal import AT_ONCE, remove_empty_folders, remove_object
 from marin.execution.roots import Roots, add_pins, add_run, mark
 from marin.storage import ObjectInfo, Store
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 BATCH = 128
 """Steps between two looks at the prefix."""
 SETTLE_SECONDS = 2.0
 """Between the removal of a record that other recipes could take over and the look for one that just did."""
+LEASE_SECONDS = 5.0
+"""Between two looks at a claim under which data goes."""
 SILENCE_SECONDS = 100.0
 """After which a holder that was silent all the time is taken for dead: more than three of the longest heartbeats."""
 
@@ -100,16 +107,16 @@ class Sweep:
     def _remove(self, batch: Sequence[Removal]) -> None:
         self._look_again()
         wanted = [removal for removal in batch if self._may_go(removal)]
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="marin-sweep") as pool:
-            claims = list(pool.map(self._claim, wanted))
+        claims = self._each(self._claim, wanted)
         held = [(removal, claim) for removal, claim in zip(wanted, claims, strict=True) if claim is not None]
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="marin-sweep") as pool:
-            removed = list(pool.map(lambda pair: self._remove_records(pair[0]), held))
+        removed = self._each(lambda pair: self._remove_records(pair[0]), held)
         ready = [pair for pair, is_removed in zip(held, removed, strict=True) if is_removed]
+        stuck = [pair for pair, is_removed in zip(held, removed, strict=True) if not is_removed]
+        self._keep_what_stays_refers_to(wanted, ready)
         if any(removal.content for removal, _ in ready):
             time.sleep(SETTLE_SECONDS)
         self._keep_files_of_new_records()
-        self._delete([info for removal, _ in ready for _, info in removal.data if info.key not in self._kept_files])
+        self._remove_data(ready)
         self._delete([info for removal, _ in ready for _, info in removal.rest])
         remove_empty_folders(self.store, (folder for removal, _ in ready for folder in folders_of(removal)))
         for removal, claim in ready:
@@ -117,11 +124,25 @@ class Sweep:
         steps = [removal.step for removal, _ in ready if removal.rest or removal.claims]
         remove_empty_folders(self.store, (layout.claim_folder(*step) for step in steps))
         remove_empty_folders(self.store, (layout.failure_folder(*step) for step in steps))
-        for removal, claim in [pair for pair, is_removed in zip(held, removed, strict=True) if not is_removed]:
-            self.swept.kept_back.append(f"{removal.display}: its record could not be removed, so its files stay")
+        for removal, claim in stuck:
+            self._keep_back(f"{removal.display}: its record could not be removed, so its files stay")
             if isinstance(claim, Claim):
                 self.custodian.release(claim)
         self._tell()
+
+    def _each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="marin-sweep") as pool:
+            return list(pool.map(work, items))
+
+    def _keep_what_stays_refers_to(
+        self, wanted: Sequence[Removal], ready: Sequence[tuple[Removal, Claim | bool]]
+    ) -> None:
+        """The record of a step that stays after all must not come to refer to one that is gone."""
+        gone = {removal.step for removal, _ in ready}
+        stays = [removal.step for removal in wanted if removal.step not in gone]
+        if stays:
+            marks = mark(self.collection.inventory, self.collection.books, stays, strict=False)
+            self._protected |= marks.steps - set(stays) - self.collection.marks.steps
 
     # --- looking again ---
 
@@ -130,7 +151,7 @@ class Sweep:
         roots = Roots()
         for run in set(self.store.folders(layout.RUNS)) - self._known_runs:
             add_run(self.store, roots, run, lives=True)
-            if roots.live:  # one that has not written its plan yet is looked at once more
+            if roots.live:  # one that has not written its plan yet is looked at again
                 self._known_runs.add(run)
         pins = {info.key for info in self.store.list(layout.PINS)}
         if pins - self._known_pins:
@@ -149,7 +170,7 @@ class Sweep:
 
     def _may_go(self, removal: Removal) -> bool:
         if removal.step in self._protected or any(info.key in self._kept_records for _, info in removal.records):
-            self.swept.kept_back.append(f"{removal.display}: a run or a pin has come to need it")
+            self._keep_back(f"{removal.display}: a run or a pin has come to need it")
             return False
         return True
 
@@ -174,8 +195,7 @@ class Sweep:
         if not removal.exclusive:
             if not self.store.exists(layout.claim_key(name, identity, removal.epoch + 1)):
                 return True
-            with self._lock:
-                self.swept.kept_back.append(f"{removal.display}: a run has come to work on it")
+            self._keep_back(f"{removal.display}: a run has come to work on it")
             return None
         taken = self.custodian.take(name, identity, removal.newest + 1, removal.folder)
         if isinstance(taken, Holder):
@@ -183,8 +203,7 @@ class Sweep:
                 self._silent.append(removal)
             return None
         if self.store.exists(layout.record_key(name, identity, removal.newest + 1)):
-            with self._lock:
-                self.swept.kept_back.append(f"{removal.display}: it was made again meanwhile")
+            self._keep_back(f"{removal.display}: it was made again meanwhile")
             self.custodian.release(taken)
             return None
         return taken
@@ -193,6 +212,35 @@ class Sweep:
         """What leads to the records, then the records, each before its tombstone; stops at the first that stays."""
         objects = [info for _, info in (*removal.content, *removal.records)]
         return all(self._delete_one(info) for info in objects)
+
+    def _remove_data(self, ready: Sequence[tuple[Removal, Claim | bool]]) -> None:
+        """The data of steps, as long as their claims hold: a machine that slept may have lost one meanwhile."""
+        checked = dict.fromkeys((id(removal) for removal, _ in ready), time.time())
+        lost: set[int] = set()
+
+        def one(job: tuple[Removal, Claim | bool, ObjectInfo]) -> None:
+            removal, claim, info = job
+            if isinstance(claim, Claim) and abs(time.time() - checked[id(removal)]) > LEASE_SECONDS:
+                try:
+                    check_lease(self.store, claim)
+                except LeaseLost as error:
+                    lost.add(id(removal))
+                    self._keep_back(f"{removal.display}: {error}")
+                checked[id(removal)] = time.time()
+            if id(removal) not in lost:
+                self._delete_one(info)
+
+        jobs = [
+            (removal, claim, info)
+            for removal, claim in ready
+            for _, info in removal.data
+            if info.key not in self._kept_files
+        ]
+        self._each(one, jobs)
+
+    def _keep_back(self, text: str) -> None:
+        with self._lock:
+            self.swept.kept_back.append(text)
 
     def _let_go(self, removal: Removal, claim: Claim | bool) -> None:
         """Release our claim, or remove it with all others, from the first epoch up and ours last.
