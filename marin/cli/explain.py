@@ -9,7 +9,7 @@ from marin.execution import StepError, layout
 from marin.execution.causes import CAUSES, Cause, StepRecipe, recorded
 from marin.execution.claims import Holder, claim_state
 from marin.execution.earlier import find_earlier, recipe_in_plan
-from marin.execution.failure_history import cause_chain, failures_of, read_failure
+from marin.execution.failure_history import failures_of, read_failure
 from marin.execution.index import RecordIndex, list_records
 from marin.execution.past_runs import PlanEntry, read_plan, read_run
 from marin.execution.records import Record, load_record
@@ -25,6 +25,8 @@ from marin.execution.selection import (
 )
 from marin.execution.status import RunStatus, StepState, blockers, liveness, log_key, read_beat, run_status
 from marin.storage import Store
+
+SECOND = "%Y-%m-%d %H:%M:%S"
 
 
 def explain(store: Store, what: str) -> int:
@@ -76,13 +78,16 @@ def print_causes(name: str, causes: Sequence[Cause]) -> None:
 
 def _explain_record(store: Store, record: Record, index: RecordIndex) -> None:
     made = record.provenance
-    plan = read_plan(store, str(made.get("run", "")))
+    plan = read_plan(store, made["run"])
     print(record.display)
     seconds = float(made["finished"]) - float(made["started"])
-    by = f"by run {made['run']} on {made['host']}" if "run" in made else "outside a run"
-    line("made", f"{moment(made['finished'], '%Y-%m-%d %H:%M:%S')} {by}, in {seconds:.1f} s")
+    line("made", f"{moment(made['finished'], SECOND)} by run {made['run']} on {made['host']}, in {seconds:.1f} s")
     reason = made.get("reason") or (plan[record.identity].reason if record.identity in plan else "")
+    if "adopted" in made:
+        reason = f"adopted from {made['adopted']['path']}"
     line("because", str(reason or "its run left no reason"))
+    if "copied_from" in made:
+        line("copied", f"from {made['copied_from']}")
     if "alias_of" in made:
         line("output", f"taken over from {made['alias_of']}, which read the same bytes")
     newest = index.generation(record.name, record.identity)
@@ -93,7 +98,7 @@ def _explain_record(store: Store, record: Record, index: RecordIndex) -> None:
     if record.generation > 1:
         _explain_redo(store, record)
     first = _first_generation(store, record)
-    _print_earlier(store, recorded(store, first), record, index, plan, str(made.get("run", "")))
+    _print_earlier(store, recorded(store, first), record, index, plan, made["run"])
 
 
 def _first_generation(store: Store, record: Record) -> Record:
@@ -216,7 +221,7 @@ def _print_failure(store: Store, name: str, short: str) -> None:
         f"{moment(failure.time)} in run {failure.place.run} on {failure.node}, attempt {failure.place.attempt}",
     )
     line("error", failure.line)
-    for cause in cause_chain(failure.trace)[1:]:
+    for cause in failure.causes:
         line("caused by", cause)
     if len(places) > 1:
         line("before", f"{len(places) - 1} other failures of it, the first in run {places[0].run}")

@@ -12,6 +12,7 @@ from marin.execution.index import list_records
 from marin.execution.past_runs import find_run, read_run
 from marin.execution.records import Record
 from marin.execution.status import (
+    SUCCEEDED,
     AtWork,
     Failed,
     RunStatus,
@@ -49,7 +50,7 @@ def status(store: Store, run: str | None, everything: bool) -> int:
         print(f"failed   and {seen.older_failures} steps before that (--all shows them)")
     for step in _of_newest_run(seen, "blocked"):
         print(f"blocked  {step.entry.display}  {step.event.text if step.event is not None else ''}")
-    if seen.run is not None and not seen.run.is_over:
+    if seen.run is not None and seen.run.text != SUCCEEDED:
         print(f"run      {_run_line(seen.run)}")
     return 0
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from marin.execution import layout
 from marin.execution.causes import CAUSES, Cause, Recipes, StepRecipe, causes_text, planned, recorded
 from marin.execution.code_digest import code_digest
-from marin.execution.comparison import Kind
 from marin.execution.past_runs import counterparts, newest_plans
 from marin.execution.plan import NO_RECORD, Action, Plan, PlannedStep, record_of
 from marin.execution.reading import AT_ONCE, Place, RecordReader
@@ -33,6 +32,8 @@ COMPARISONS = 2_000
 PLANS = 3
 """Plans of earlier runs that are read when a name has more records than can be looked at."""
 NEVER = "never run here"
+ANY = object()
+"""Any label."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,10 @@ logger = logging.getLogger(__name__)
 def explain(plan: Plan, store: Store) -> None:
     """Fill in the reasons of the steps that will run because they have no record."""
     missing = [step for step in plan.steps if step.action is Action.run and step.reason == NO_RECORD]
+    if plan.index.complete and not plan.index.generations:
+        for step in missing:
+            step.reason = NEVER
+        return
     if not missing:
         return
     try:
@@ -52,25 +57,22 @@ def explain(plan: Plan, store: Store) -> None:
 class _Nearest:
     """The recipe that a step is compared with: a cached step of the same graph, or an earlier record.
 
-    `looked_at` of `records` earlier records of the name were compared; of the others nobody knows.
+    `in_place`: an earlier run had it where the step stands in the graph. `looked_at` of `records` earlier records of
+    the name were compared; of the others nobody knows.
     """
 
     recipe: StepRecipe
     in_graph: bool
+    in_place: bool
     looked_at: int
     records: int | None
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether no other record can be nearer."""
-        return self.looked_at == self.records
 
     @property
     def text(self) -> str:
         """What the step is compared with, in words."""
         if self.in_graph:
             return f"against {self.recipe.display} of this graph"
-        if self.is_sure:
+        if self.in_place or self.looked_at == self.records:
             return f"against {self.recipe.display}"
         of = f" of {self.records}" if self.records is not None else ""
         return f"against {self.recipe.display}, the nearest of the {self.looked_at}{of} records looked at"
@@ -90,6 +92,7 @@ class _Explanation:
         for step in plan.steps:
             self.recipes.add(planned(step))
         self.earlier = self._earlier_records()
+        self.places: dict[str, list[Place]] = {}
         self.causes: dict[str, list[Cause]] = {}
         self._comparisons = COMPARISONS
 
@@ -99,10 +102,10 @@ class _Explanation:
         self.recipes.follow((near.recipe.identity, identity) for identity, near in nearest.items())
         for step in self.missing:  # upstream first
             near = nearest.get(step.identity)
-            if near is not None and self._tells_the_reason(step, near):
+            if near is not None:
                 found = self.recipes.causes(near.recipe.identity, step.identity, self.causes.get)
                 step.reason = f"{causes_text(found) or 'recipe differs'} ({near.text})"
-            elif self.plan.index.complete and not self.earlier[layout.flat(step.name)]:
+            elif self.plan.index.complete and layout.flat(step.name) not in self.earlier:
                 found = [Cause("", (NEVER,))]
                 step.reason = NEVER
             else:
@@ -122,12 +125,13 @@ class _Explanation:
 
     def _candidates(self) -> dict[str, list[StepRecipe]]:
         """By flat name, earlier recipes to compare with: what earlier plans had in the place first, then any."""
-        queues: dict[str, list[Place]] = {layout.flat(step.name): [] for step in (*self.roots, *self.missing)}
         if not self.plan.index.complete or sum(map(len, self.earlier.values())) > CANDIDATES:
-            for place in self._places_in_earlier_plans():
-                queues[_flat_name(place)].append(place)
-        for name, places in self.earlier.items():
-            queues[name].extend(places)
+            self.places = self._places_in_earlier_plans()
+        queues: dict[str, list[Place]] = {layout.flat(step.name): [] for step in (*self.roots, *self.missing)}
+        for places in self.places.values():
+            queues[_flat_name(places[0])].append(places[0])
+        for name, others in self.earlier.items():
+            queues[name].extend(others)
         turns = dict.fromkeys(_in_turns([list(dict.fromkeys(queue)) for queue in queues.values()]))
         chosen = list(itertools.islice(turns, CANDIDATES))
         self.recipes.reader.read(chosen)
@@ -138,39 +142,61 @@ class _Explanation:
                 found[_flat_name(place)].append(self.recipes.add(recorded(place[0], record)))
         return found
 
-    def _places_in_earlier_plans(self) -> list[Place]:
-        """Where the records of the steps may lie that had the places of ours in earlier runs, best first."""
+    def _places_in_earlier_plans(self) -> dict[str, list[Place]]:
+        """By identity, where the records may lie that had a step's place in earlier runs, newest first."""
         steps = [(step.name, step.call.label, step.identity) for step in self.plan.steps]
-        order = [step.identity for step in (*self.roots, *self.missing)]
-        found: list[Place] = []
-        for entries in newest_plans(self.store, PLANS).values():
-            before = counterparts(entries.values(), steps)
-            for identity in dict.fromkeys(order):
-                entry = before.get(identity)
-                if entry is None:
-                    continue
+        own = {identity for _, _, identity in steps}
+        plans = newest_plans(self.store, PLANS).values()
+        before = [counterparts(entries.values(), steps) for entries in plans]
+        found: dict[str, list[Place]] = defaultdict(list)
+        for step in (*self.roots, *self.missing):
+            for entry in (one[step.identity] for one in before if step.identity in one):
                 generation = self.plan.index.generation(entry.name, entry.identity)
-                if generation or not self.plan.index.complete:
-                    found.append((self.store, layout.record_key(entry.name, entry.identity, generation or 1)))
+                if entry.identity not in own and (generation or not self.plan.index.complete):
+                    found[step.identity].append(
+                        (self.store, layout.record_key(entry.name, entry.identity, generation or 1))
+                    )
         return found
 
     def _nearest_of_all(self, candidates: Mapping[str, list[StepRecipe]]) -> dict[str, _Nearest]:
-        cached: dict[str, list[StepRecipe]] = defaultdict(list)
-        for step in self.plan.steps:
-            if step.action is Action.cached:
-                cached[step.name].append(planned(step))
+        """What each step is compared with. Steps below others without a record have nothing where that is not sure."""
+        siblings = self._siblings()
         roots = set(map(id, self.roots))
         found: dict[str, _Nearest] = {}
         for step in dict.fromkeys((*self.roots, *self.missing)):
             flat = layout.flat(step.name)
             earlier = candidates.get(flat, [])
-            siblings = sorted(cached[step.name], key=lambda one: one.label != step.call.label)[:SIBLINGS]
-            near = self._nearest(step, earlier, siblings if id(step) in roots else [])
+            records = len(self.earlier.get(flat, ())) if self.plan.index.complete else None
+            before = self._in_its_place(step)
+            if before is not None:
+                found[step.identity] = _Nearest(before, False, True, len(earlier), records)
+                continue
+            is_root = id(step) in roots
+            if not is_root and len(earlier) != records:  # a record that happened to be read is not why the step runs
+                continue
+            beside = [*siblings[step.name, step.call.label], *siblings[step.name, ANY]] if is_root else []
+            near = self._nearest(step, earlier, beside[:SIBLINGS])
             if near is not None:
-                recipe, in_graph = near
-                records = len(self.earlier[flat]) if self.plan.index.complete else None
-                found[step.identity] = _Nearest(recipe, in_graph, len(earlier), records)
+                found[step.identity] = _Nearest(*near, False, len(earlier), records)
         return found
+
+    def _siblings(self) -> dict[tuple[str, object], list[StepRecipe]]:
+        """A few cached steps of the graph by name and label, and by name alone."""
+        found: dict[tuple[str, object], list[StepRecipe]] = defaultdict(list)
+        for step in self.plan.steps:
+            if step.action is Action.cached:
+                for key in ((step.name, step.call.label), (step.name, ANY)):
+                    if len(found[key]) < SIBLINGS:
+                        found[key].append(planned(step))
+        return found
+
+    def _in_its_place(self, step: PlannedStep) -> StepRecipe | None:
+        """What an earlier run had in the place of a step, if it was read."""
+        for place in self.places.get(step.identity, ()):
+            record = self.recipes.reader.get(place)
+            if record is not None:
+                return recorded(place[0], record)
+        return None
 
     def _nearest(
         self, step: PlannedStep, earlier: Sequence[StepRecipe], siblings: Sequence[StepRecipe]
@@ -187,13 +213,6 @@ class _Explanation:
                 if best is None or rank < best[0]:
                     best = (rank, recipe, in_graph)
         return best[1:] if best is not None else None
-
-    def _tells_the_reason(self, step: PlannedStep, near: _Nearest) -> bool:
-        """Whether the differences are why the step runs, and not those of a record that happened to be read."""
-        if near.is_sure or not any(up.identity in self.missing_ids for up in step.upstream):
-            return True
-        found = self.recipes.differences(near.recipe.identity, step.identity)
-        return all(difference.kind is Kind.upstream for difference in found)
 
     def _causes_above(self, step: PlannedStep) -> list[Cause]:
         """What made the upstreams run that have no record."""

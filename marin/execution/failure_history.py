@@ -12,10 +12,6 @@ from marin.execution.failures import StepError
 from marin.storage import Store
 
 FAILURE_KEY = re.compile(rf"{layout.FAILED}/(?P<step>[^/]+)/(?P<run>[^/]+)-a(?P<attempt>\d+)\.json")
-CHAINED = re.compile(
-    r"\n(?:The above exception was the direct cause of the following exception"
-    r"|During handling of the above exception, another exception occurred):\n"
-)
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ def parse_failure_key(key: str) -> FailureKey | None:
 
 @dataclass(frozen=True)
 class PastFailure:
-    """A failure of a step: what was raised, where, and when in seconds since 1970."""
+    """A failure of a step: what was raised and what led to it, where, and when in seconds since 1970."""
 
     place: FailureKey
     error: str
@@ -50,6 +46,7 @@ class PastFailure:
     kind: str
     time: float
     expected: bool
+    causes: tuple[str, ...]
 
     @property
     def line(self) -> str:
@@ -71,6 +68,7 @@ def read_failure(store: Store, place: FailureKey) -> PastFailure:
             body["kind"],
             float(body["time"]),
             bool(body["expected"]),
+            tuple(body.get("causes", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StepError(f"the failure {place.key} is damaged: {error}") from error
@@ -80,15 +78,3 @@ def failures_of(store: Store, name: str, identity: str) -> list[FailureKey]:
     """Every failure of a step, oldest first."""
     found = [parse_failure_key(info.key) for info in store.list(layout.failure_folder(name, identity))]
     return sorted((one for one in found if one is not None), key=lambda one: (one.run, one.attempt))
-
-
-def cause_chain(trace: str) -> list[str]:
-    """What each exception of a chained traceback says, the one that was raised first at the end."""
-    said = []
-    for part in CHAINED.split(trace):
-        lines = [line for line in part.strip().splitlines() if line.strip()]
-        # the message stands after the last frame, whose lines are indented
-        last = max((at for at, line in enumerate(lines) if line.startswith((" ", "Traceback"))), default=-1)
-        if lines[last + 1 :]:
-            said.append(lines[last + 1])
-    return said[::-1]

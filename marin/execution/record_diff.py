@@ -14,8 +14,8 @@ from marin.execution.reading import RecordReader
 from marin.execution.records import Flow, Record
 from marin.storage import Store
 
-OF_THE_RUN = ("run", "attempt", "epoch", "host", "started", "finished", "reason")
-"""Parts of a record's provenance that are another for every run."""
+OF_THE_RUN = ("run", "attempt", "epoch", "host", "started", "finished", "reason", "alias_of", "copied_from")
+"""Parts of a record's provenance that tell of its making and not of the environment."""
 
 
 @dataclass(frozen=True)

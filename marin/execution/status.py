@@ -28,6 +28,7 @@ RUNS = 4
 """Newest runs among which one with a plan is looked for."""
 SILENT_BEATS = 4
 """Heartbeats of which nothing was seen, after which a run is called silent."""
+SUCCEEDED = "succeeded"
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -100,7 +101,7 @@ class RunStatus:
         """How it ended or how it goes on, in words."""
         if self.run.finished is not None:
             facts = self.run.finished.facts
-            ended = "succeeded" if facts["succeeded"] else "ended with failures"
+            ended = SUCCEEDED if facts["succeeded"] else "ended with failures"
             return "interrupted" if facts["interrupted"] else ended
         return liveness(self.run.holder, self.beat)
 
