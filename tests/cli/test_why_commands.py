@@ -27,7 +27,7 @@ class Docs(Artifact):
 def pages(count: int, broken: bool = False) -> Docs:
     if broken:
         try:
-            {}["page"]
+            dict[str, int]()["page"]
         except KeyError as error:
             raise ZeroDivisionError("no pages left") from error
     current_run().write_bytes("pages.txt", str(count).encode())

@@ -25,8 +25,8 @@ from tests.execution.graphs import Probe, diamond, executions, failing, joined, 
 from tests.storage.backends import wait_for
 
 
-def run(target: Artifact, store: Store, **options: str) -> RunResult:
-    return Runner(store, make_plan([target], store, **options), RunOptions(), InlineBackend).run()
+def run(target: Artifact, store: Store, force: str | None = None) -> RunResult:
+    return Runner(store, make_plan([target], store, force=force), RunOptions(), InlineBackend).run()
 
 
 @pytest.fixture(autouse=True)
