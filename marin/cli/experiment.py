@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from marin.execution import (
     layout,
     make_plan,
 )
+from marin.execution.patience import PatientStore
 from marin.recipes import Scale, scale_named, scale_names
 from marin.storage import CountedStore, Store, StoreError, open_store
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 CLUSTER_CONCURRENCY = 32
+PLANNING_PATIENCE_SECONDS = 60.0
+"""How long a store may give no answer, beyond what its client waits, while nothing runs yet."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ def experiment_parser(default: str) -> OneLineParser:
     )
     parser.add_argument("--cluster", default=default_cluster(), metavar="ADDRESS", help="join this Ray cluster")
     parser.add_argument(
-        "--verify", action="store_true", help="compare every cached output with its recorded digests; redo what is damaged"
+        "--verify",
+        action="store_true",
+        help="compare cached outputs with their recorded digests; redo what is damaged",
     )
     parser.add_argument(
         "--code",
@@ -157,15 +163,16 @@ def carry_out(build: Callable[[Scale], Artifact], request: Request) -> int:
         options = RunOptions(request.max_concurrent, request.stale_after, request.fail_fast)
         target = build(request.scale)
         store = CountedStore(open_store(request.prefix))
-        plan = plan_for([target], store, request)
+        patient = PatientStore(store, threading.Event(), PLANNING_PATIENCE_SECONDS)
+        plan = plan_for([target], patient, request)
     except (ValueError, UnstableValue, WrongPattern) as error:
         fail(str(error), USAGE_ERROR)
     except (StoreError, OSError) as error:
         fail(f"the prefix {request.prefix} cannot be read: {error}", RUN_ERROR)
     if request.code == "strict":
-        refuse_changed_code(plan, store)
+        refuse_changed_code(plan, patient)
     if request.dry_run:
-        show_plan(plan, store, check_code=request.code != "ignore")
+        show_plan(plan, patient, check_code=request.code != "ignore")
         return 0
     if plan.to_do():
         code = run_plan(plan, store, request, options)
@@ -175,7 +182,7 @@ def carry_out(build: Callable[[Scale], Artifact], request: Request) -> int:
         cached = sum(step.action is Action.cached for step in plan.steps)
         print(f"nothing to do: {cached} of {len(plan.steps)} steps are cached in {store.url}")
     for step in plan.targets:
-        present(step, store)
+        present(step, patient)
     if request.code == "warn":
         warn_of_changed_code(plan, store)
     return 0

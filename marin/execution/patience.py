@@ -84,7 +84,20 @@ class PatientStore(Store):
         return self._ask(lambda: self.store.list(prefix))
 
     def pages(self, prefix: str = "") -> Iterator[Page]:
-        yield self.list(prefix)
+        """Page by page; after an unanswered one the listing begins again, so a page may come twice."""
+        pages: Iterator[Page] | None = None
+
+        def turn() -> Page | None:
+            nonlocal pages
+            pages = pages or self.store.pages(prefix)
+            try:
+                return next(pages, None)
+            except StoreUnavailable:
+                pages = None
+                raise
+
+        while (page := self._ask(turn)) is not None:
+            yield page
 
     def delete(self, key: str) -> None:
         self._ask(lambda: self.store.delete(key))

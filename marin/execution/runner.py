@@ -101,6 +101,15 @@ class Progress:
     latest: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Word:
+    """What a step's thread tells the loop: progress, that it has ended, or only that there is something to look at."""
+
+    progress: Progress
+    message: dict[str, Any] | None = None
+    ended: bool = False
+
+
 class Observer(Protocol):
     """Who watches a run, such as the console."""
 
@@ -173,7 +182,7 @@ class Runner:
         self._ready: deque[Progress] = deque()
         self._waiting: list[Progress] = []
         self._at_work = 0
-        self._inbox: queue.SimpleQueue[tuple[Progress, dict[str, Any] | None]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Word] = queue.SimpleQueue()
         self._leases = LeaseWatch(self.store, self._lose)
         self._secrets: dict[int, SecretValues] = {}
 
@@ -255,14 +264,14 @@ class Runner:
     def _take_in(self) -> None:
         """Wait a moment for what steps say, and take all of it in."""
         try:
-            progress, message = self._inbox.get(timeout=TICK_SECONDS)
+            word = self._inbox.get(timeout=TICK_SECONDS)
             while True:
-                if message is None:
+                if word.ended:
                     self._at_work -= 1
-                    self._settle(progress)
-                else:
-                    self._pass_on(progress, message)
-                progress, message = self._inbox.get_nowait()
+                    self._settle(word.progress)
+                elif word.message is not None:
+                    self._pass_on(word.progress, word.message)
+                word = self._inbox.get_nowait()
         except queue.Empty:
             return
 
@@ -270,7 +279,9 @@ class Runner:
         """Go on from a step that has come to an end, or that another run has."""
         if progress.status is Status.waiting:
             self._waiting.append(progress)
-        elif progress.status in BROKEN:
+        elif progress.status not in (Status.done, Status.cached):
+            if progress.status not in BROKEN:  # even its failure could not be told
+                progress.status = Status.failed
             self._block(progress)
         else:
             for below in self._dependents[id(progress.step)]:
@@ -378,8 +389,10 @@ class Runner:
         except BaseException as error:
             self._fail(progress, failure_of(error), attempt=progress.attempts)
         finally:
-            self._let_go(progress)
-            self._inbox.put((progress, None))
+            try:
+                self._let_go(progress)
+            finally:
+                self._inbox.put(Word(progress, ended=True))
 
     def _wait_for(self, progress: Progress, holder: Holder) -> None:
         progress.poll_at = time.monotonic() + POLL_SECONDS
@@ -438,7 +451,7 @@ class Runner:
             progress.status = Status.done
             self._tell(progress, f"its input is that of {equal.provenance['alias_of']}, and so is its output")
             return
-        backend = self._backend_for(step)
+        backend = self._backend_for(progress)
         tries = dict.fromkeys(RETRY_BUDGET, 0)
         while True:
             progress.attempts += 1
@@ -480,14 +493,15 @@ class Runner:
 
     def _report(self, progress: Progress) -> Report:
         def report(message: dict[str, Any]) -> None:
-            self._inbox.put((progress, message))
+            self._inbox.put(Word(progress, message))
 
         return report
 
-    def _backend_for(self, step: PlannedStep) -> Backend:
-        if step.call.step.inline:
+    def _backend_for(self, progress: Progress) -> Backend:
+        if progress.step.call.step.inline:
             return self._inline
         self._backend_wanted.set()
+        self._inbox.put(Word(progress))
         while not self._backend_ready.wait(TICK_SECONDS):
             if self._stopping.is_set():
                 raise Cancelled("the run is ending")

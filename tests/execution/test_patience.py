@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from marin.execution import Runner, RunOptions, make_plan, patience
 from marin.execution.inline import InlineBackend
 from marin.execution.patience import PatientStore
-from marin.storage import AlreadyExists, Store, StoreUnavailable
+from marin.storage import AlreadyExists, CountedStore, ObjectInfo, Store, StoreUnavailable
 from tests.execution.graphs import Probe, diamond, executions
 
 
@@ -88,6 +88,30 @@ def test_patience_ends_with_its_time_and_with_the_run(store: Store) -> None:
     with pytest.raises(StoreUnavailable):
         PatientStore(Silent(store, 10**9), stopping, 60.0).read("absent")
     assert time.monotonic() - started < 10
+
+
+def test_a_listing_that_breaks_off_begins_again_and_shows_everything(store: Store) -> None:
+    for number in range(9):
+        store.create(f"steps/{number}", b"")
+
+    class Breaking(CountedStore):
+        """Gives two objects a page, and no answer for the third page of its first two listings."""
+
+        listings = 0
+
+        def pages(self, prefix: str = "") -> Iterator[list[ObjectInfo]]:
+            self.listings += 1
+            infos = self.store.list(prefix)
+            for start in range(0, len(infos), 2):
+                if start == 4 and self.listings < 3:
+                    raise StoreUnavailable("no answer")
+                yield infos[start : start + 2]
+
+    breaking = Breaking(store)
+    pages = patient(breaking).pages("steps")
+    assert [info.key for info in next(pages)] == ["steps/0", "steps/1"]
+    assert {info.key for page in pages for info in page} == {f"steps/{number}" for number in range(9)}
+    assert breaking.listings == 3
 
 
 @pytest.mark.parametrize("after", [False, True])
