@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from marin.cli.arguments import USAGE_ERROR, fail
-from marin.cli.explain import print_causes
+from marin.cli.explain import DIFFERENCES, print_causes
 from marin.cli.status import moment
 from marin.execution import StepError, layout
 from marin.execution.comparison import Difference
@@ -59,8 +59,8 @@ def print_diff(found: RecordDiff, everything: bool) -> None:
     if found.old.identity == found.new.identity:
         _line("recipe", "the same")
     else:
-        print_causes("recipe", found.causes)
-    if not found.same_code:
+        print_causes("recipe", found.causes, None if everything else DIFFERENCES)
+    if found.code_differs:
         _line("code", f"{found.old.code_digest} → {found.new.code_digest}")
     _print_differences("environment", found.environment)
     _print_differences("flows", found.flows)

@@ -12,6 +12,7 @@ from marin.execution.earlier import find_earlier, recipe_in_plan
 from marin.execution.failure_history import failures_of, read_failure
 from marin.execution.index import RecordIndex, list_records
 from marin.execution.past_runs import PlanEntry, read_plan, read_run
+from marin.execution.record_diff import codes_differ
 from marin.execution.records import Record, load_record
 from marin.execution.selection import (
     SHOWN,
@@ -26,6 +27,8 @@ from marin.execution.selection import (
 from marin.execution.status import RunStatus, StepState, blockers, liveness, log_key, read_beat, run_status
 from marin.storage import Store
 
+DIFFERENCES = 12
+"""Differences of one step that are shown."""
 SECOND = "%Y-%m-%d %H:%M:%S"
 
 
@@ -59,14 +62,20 @@ def line(name: str, text: str) -> None:
     print(f"  {name:<11} {text}")
 
 
-def print_causes(name: str, causes: Sequence[Cause]) -> None:
-    """Print where differences began: the step's own settings first, then those of the steps above it."""
+def print_causes(name: str, causes: Sequence[Cause], most: int | None = DIFFERENCES) -> None:
+    """Print where differences began: the step's own settings first, then those of the steps above it.
+
+    Of the differences of one step, `most` at most.
+    """
     texts = []
     for cause in causes[:CAUSES]:
         if cause.where:
             through = f", through {', '.join(reversed(cause.through))}" if cause.through else ""
             texts.append(f"upstream {cause.where}{through}")
-        texts.extend(f"{'  ' if cause.where else ''}{text}" for text in cause.what)
+        indent = "  " if cause.where else ""
+        texts.extend(f"{indent}{text}" for text in cause.what[:most])
+        if most is not None and len(cause.what) > most:
+            texts.append(f"{indent}and {len(cause.what) - most} more")
     if len(causes) > CAUSES:
         texts.append("and in more steps above")
     for number, text in enumerate(texts):
@@ -151,7 +160,7 @@ def _print_earlier(
     if not earlier.causes:
         line("differs in", "nothing that a recipe holds")
     print_causes("differs in", earlier.causes)
-    if record is not None and record.code_digest != earlier.record.code_digest:
+    if record is not None and codes_differ(record, earlier.record):
         line("code", "differs as well, which by itself reruns nothing")
 
 

@@ -33,7 +33,7 @@ def build_parser() -> OneLineParser:
     diff = command("diff", "two steps, or two generations of one, side by side")
     diff.add_argument("step", help="a step as in `marin show`, or STEP@N for its generation N")
     diff.add_argument("other", nargs="?", help="the other; may be left out when the first means exactly two")
-    diff.add_argument("--all", action="store_true", help="every file that differs")
+    diff.add_argument("--all", action="store_true", help="every difference and every file")
     show = command("show", "one step: recipe, upstream, evidence, files")
     show.add_argument("step", help="a step's name, label, name-id, or the start of its id; STEP@N for a generation")
     listing = command("ls", "the steps of a prefix, or the files of a step or folder")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from marin.execution import layout
 from marin.execution.causes import CAUSES, Cause, Recipes, StepRecipe, causes_text, planned, recorded
-from marin.execution.code_digest import code_digest
+from marin.execution.code_digest import code_changed
 from marin.execution.past_runs import counterparts, newest_plans
 from marin.execution.plan import NO_RECORD, Action, Plan, PlannedStep, record_of
 from marin.execution.reading import AT_ONCE, Place, RecordReader
@@ -251,8 +251,7 @@ def note_changed_code(plan: Plan, store: Store, *, read: bool = True) -> list[Pl
         records = list(pool.map(lambda step: record_of(step, store), cached))
     changed = []
     for step, record in zip(cached, records, strict=True):
-        now, then = code_digest(step.call.step.function), record.code_digest
-        if now != then and now.partition(":")[0] == then.partition(":")[0]:
+        if code_changed(step.call.step, record):
             step.reason = CODE_CHANGED
             changed.append(step)
     return changed

@@ -40,9 +40,9 @@ class RecordDiff:
     flows: tuple[Difference, ...]
 
     @property
-    def same_code(self) -> bool:
-        """Whether both were made by code of one digest."""
-        return self.old.code_digest == self.new.code_digest
+    def code_differs(self) -> bool:
+        """Whether they were made by other code. Digests of two Python versions are not compared."""
+        return codes_differ(self.old, self.new)
 
     @property
     def same_output(self) -> bool:
@@ -52,7 +52,7 @@ class RecordDiff:
     @property
     def is_equal(self) -> bool:
         """Whether recipe, code, output and evidence are equal. Where and when the steps ran does not count."""
-        same = self.same_code and self.same_output and self.old.identity == self.new.identity
+        same = not self.code_differs and self.same_output and self.old.identity == self.new.identity
         return same and not (self.causes or self.result or self.files or self.flows)
 
 
@@ -71,6 +71,12 @@ def diff_records(store: Store, old: Record, new: Record) -> RecordDiff:
         tuple(_file_changes(old, new)),
         values_differ(_counts(old.flows), _counts(new.flows)),
     )
+
+
+def codes_differ(one: Record, other: Record) -> bool:
+    """Whether two records were made by other code, as far as their digests can be compared."""
+    digests = one.code_digest, other.code_digest
+    return digests[0] != digests[1] and digests[0].partition(":")[0] == digests[1].partition(":")[0]
 
 
 def values_differ(old: Any, new: Any) -> tuple[Difference, ...]:

@@ -255,7 +255,7 @@ def test_the_code_of_cached_steps_is_compared_with_one_read_each(store: Store, m
     made_with = plan.steps[0].record
     assert made_with is not None
     comparable = made_with.code_digest.partition(":")[0]
-    monkeypatch.setattr("marin.execution.explain.code_digest", lambda function: f"{comparable}:0000000000000000")
+    monkeypatch.setattr("marin.execution.code_digest.code_digest", lambda function: f"{comparable}:0000000000000000")
     assert note_changed_code(plan, counted) == plan.steps
     assert all("code changed" in one.reason for one in plan.steps)
     assert counted.requests == {"GET": len(plan.steps)}
