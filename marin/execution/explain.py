@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from marin.execution import layout
 from marin.execution.causes import CAUSES, Cause, Recipes, StepRecipe, causes_text, planned, recorded
 from marin.execution.code_digest import code_changed
+from marin.execution.failures import StepError
 from marin.execution.past_runs import counterparts, newest_plans
 from marin.execution.plan import NO_RECORD, Action, Plan, PlannedStep, record_of
 from marin.execution.reading import AT_ONCE, Place, RecordReader
@@ -49,7 +50,7 @@ def explain(plan: Plan, store: Store) -> None:
         return
     try:
         _Explanation(plan, store, missing).fill_in()
-    except StoreUnavailable as error:  # a run need not wait for reasons
+    except (StoreUnavailable, StepError) as error:  # a run need not wait for reasons
         logger.warning("why steps of this plan have no record could not be looked up: %s", error)
 
 

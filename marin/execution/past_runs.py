@@ -71,7 +71,7 @@ class PastRun:
     @property
     def holder(self) -> Holder | None:
         """The run's process."""
-        if self.started is None:
+        if self.started is None or not set(HOLDER_FIELDS) <= set(self.started.facts):
             return None
         return Holder(**{field: self.started.facts[field] for field in HOLDER_FIELDS})
 
@@ -103,13 +103,14 @@ def find_run(store: Store, what: str) -> str:
 
 def read_plan(store: Store, run: str) -> dict[str, PlanEntry]:
     """The plan of a run by identity, in its order; empty when the run left none."""
+    key = f"{layout.run_folder(run)}/{PLAN}"
     try:
-        body = json.loads(store.read(f"{layout.run_folder(run)}/{PLAN}"))
+        body = json.loads(store.read(key))
+        return {entry["identity"]: _entry(entry) for entry in body["steps"]}
     except MissingObject:
         return {}
-    except ValueError as error:
-        raise StepError(f"the plan of the run {run} is damaged: {error}") from error
-    return {entry["identity"]: _entry(entry) for entry in body["steps"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise StepError(f"{key} cannot be read ({type(error).__name__}: {error}); it may be removed") from error
 
 
 def _entry(body: Mapping[str, Any]) -> PlanEntry:
@@ -135,17 +136,21 @@ def read_run(store: Store, run: str) -> PastRun:
     segments = [key for key in keys if key.startswith(f"{folder}/events-")]
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="marin-read") as pool:
         plan = pool.submit(read_plan, store, run)
-        events = [event for text in pool.map(store.read, segments) for event in _events(text)]
+        texts = zip(segments, pool.map(store.read, segments), strict=True)
+        events = [event for key, text in texts for event in _events(key, text)]
     steps = {event.facts["identity"]: event for event in events if event.kind.startswith("step.")}
     runs = {event.kind: event for event in events if event.kind.startswith("run.")}
     logs = tuple(key for key in keys if key.startswith(f"{folder}/logs/"))
     return PastRun(run, plan.result(), runs.get("run.started"), runs.get("run.finished"), steps, logs)
 
 
-def _events(data: bytes) -> Iterator[Event]:
-    for line in data.decode().splitlines():
-        body = json.loads(line)
-        yield Event(body.pop("event"), float(body.pop("time")), body)
+def _events(key: str, data: bytes) -> Iterator[Event]:
+    try:
+        for line in data.decode().splitlines():
+            body = json.loads(line)
+            yield Event(body.pop("event"), float(body.pop("time")), body)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StepError(f"{key} cannot be read ({type(error).__name__}: {error}); it may be removed") from error
 
 
 def newest_plans(store: Store, most: int, before: str | None = None) -> dict[str, dict[str, PlanEntry]]:

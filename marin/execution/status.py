@@ -6,6 +6,7 @@ Few requests however many records there are: listings of records, claims and fai
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ RUNS = 4
 SILENT_BEATS = 4
 """Heartbeats of which nothing was seen, after which a run is called silent."""
 SUCCEEDED = "succeeded"
+CLAIM_KEY = re.compile(rf"{layout.CLAIMS}/([a-z0-9_.]+)-([0-9a-f]{{10}})/(\d+)\.(json|released)")
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -222,22 +224,18 @@ def _display(step: StepKey, names: Mapping[StepKey, str]) -> str:
     return names.get(step, f"{layout.unflat(step[0])}-{step[1]}")
 
 
-def _step_of(folder: str) -> StepKey:
-    name, _, short = folder.rpartition("-")
-    return name, short
-
-
 def _newest_claims(store: Store) -> dict[StepKey, int]:
     """The newest epoch of each step whose newest claim was not released."""
     epochs: dict[StepKey, int] = defaultdict(int)
     released: set[tuple[StepKey, int]] = set()
     for page in store.pages(layout.CLAIMS):
         for info in page:
-            _, folder, file = info.key.split("/", 2)
-            number, _, kind = file.partition(".")
-            step, epoch = _step_of(folder), int(number)
+            match = CLAIM_KEY.fullmatch(info.key)
+            if match is None:
+                continue
+            step, epoch = (match[1], match[2]), int(match[3])
             epochs[step] = max(epochs[step], epoch)
-            if kind == "released":
+            if match[4] == "released":
                 released.add((step, epoch))
     return {step: epoch for step, epoch in epochs.items() if (step, epoch) not in released}
 

@@ -234,6 +234,21 @@ def test_a_store_that_gives_no_answer_costs_the_reason_and_not_the_run(
     assert "503 slow down" in caplog.text
 
 
+def test_a_damaged_plan_of_an_earlier_run_costs_the_reason_and_not_the_run(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    for count in range(50):
+        run(crawl(count), store)
+    for info in store.list("_runs"):
+        if info.key.endswith("/plan.json"):
+            store.put(info.key, b'{"steps": [{}]}')
+    plan = make_plan([crawl(1_000)], store)
+    with caplog.at_level(logging.WARNING):
+        explain(plan, store)
+    assert plan.steps[0].reason == "no record of this recipe"
+    assert "plan.json cannot be read (KeyError: 'identity'); it may be removed" in caplog.text
+
+
 def test_reasons_that_are_no_lack_of_a_record_stay_as_they_are(store: Store) -> None:
     run(graph(), store)
     plan = make_plan([graph()], store, force="why/crawl")

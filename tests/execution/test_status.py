@@ -196,6 +196,15 @@ def test_thousands_of_records_cost_listings_and_no_reads(local_store: Store) -> 
     assert sum(counted.requests.values()) == 4  # a local listing is one page: records, claims, failures, runs
 
 
+def test_strange_objects_among_claims_and_failures_are_passed_over(store: Store, probe: Probe) -> None:
+    run(leaf("a", probe), store)
+    for key in ("_claims/.DS_Store", "_claims/odd/file", "_failed/notes.txt", "_failed/a/b/c", "_runs/readme"):
+        store.create(key, b"")
+    seen = look(store)
+    assert (seen.at_work, seen.failed) == ((), ())
+    assert seen.run is not None
+
+
 def test_a_run_is_found_by_the_start_or_the_end_of_its_name(store: Store, probe: Probe) -> None:
     result = run(leaf("a", probe), store)
     assert (
