@@ -152,7 +152,8 @@ def find_roots(store: Store, inventory: Inventory, books: Books, rules: Rules, p
     add_pins(store, roots)
     for run, lives in kept_runs(store, inventory, rules):
         add_run(store, roots, run, lives)
-    for facts in books.facts.values():
+    answers = (books.newest(step, objects) for step, objects in inventory.steps.items())
+    for facts in (one for one in answers if one is not None):
         if facts.is_adopted:
             roots.add([facts.step], "adopted")
         elif rules.now - facts.finished <= rules.keep:

@@ -17,7 +17,7 @@ from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Store,
 from marin.storage.writer import ChecksummedWriter
 
 TEMPORARY = "_tmp"
-FOLDER_TRIES = 8
+FOLDER_TRIES = 50
 
 
 def sync_folder(folder: Path) -> None:

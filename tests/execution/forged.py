@@ -181,15 +181,17 @@ def random_prefix(store: Store, seed: int, steps: int = 12) -> RandomPrefix:
     done: list[Record] = []
     names = [f"test/s{number:02d}" for number in range(steps)]
     for number, name in enumerate(names):
-        forge.claim(name, released=draw.random() < 0.5)
+        has_record = draw.random() < 0.85
+        forge.claim(name, released=not has_record or draw.random() < 0.5)
         if draw.random() < 0.4:
             forge.file(f"{folder_of(name)}/a9-000000ff/litter")
         if draw.random() < 0.4:
             forge.file(f"{folder_of(name)}/state/000001/shard/litter")
         if draw.random() < 0.3:
             forge.file(f"{folder_of(name)}/state/000009/checkpoint")
-        if draw.random() < 0.15:
+        if not has_record:
             continue
+        earlier = tuple(done)
         for generation in range(1, draw.choice((1, 1, 2, 3)) + 1):
             folder = f"{folder_of(name)}/a{generation}-0000000{number % 10}"
             own = [forge.file(f"{folder}/f{i}", f"{name} {i}".encode()) for i in range(draw.randrange(3))]
@@ -204,9 +206,9 @@ def random_prefix(store: Store, seed: int, steps: int = 12) -> RandomPrefix:
                 own + state + shared,
                 generation=generation,
                 epoch=generation,
-                above=draw.sample(done, min(len(done), draw.randrange(3))),
-                refers_to=draw.sample(done, min(len(done), draw.choice((0, 0, 1)))),
-                adopted=generation == 1 and draw.random() < 0.05,
+                above=draw.sample(earlier, min(len(earlier), draw.randrange(3))),
+                refers_to=draw.sample(earlier, min(len(earlier), draw.choice((0, 0, 1)))),
+                adopted=draw.random() < 0.05,
             )
             done.append(record)
             if draw.random() < 0.1:

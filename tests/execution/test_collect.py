@@ -69,9 +69,9 @@ def kept_by_a_plain_reading(store: Store, roots: tuple[str, ...]) -> set[str]:
 
     for name in roots:
         reach(identity_of(name))
-    for body in records.values():
-        if "adopted" in body["provenance"]:
-            reach(body["identity"])
+    for identity, key in newest.items():
+        if "adopted" in records[key]["provenance"]:
+            reach(identity)
     listed = {file["key"] for key in must for file in records[key]["files"]}
     tombstones = {
         info.key
