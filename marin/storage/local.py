@@ -8,6 +8,8 @@ survives a power cut as well.
 from __future__ import annotations
 
 import os
+import random
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,8 @@ from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Store,
 from marin.storage.writer import ChecksummedWriter
 
 TEMPORARY = "_tmp"
-FOLDER_TRIES = 50
+FOLDER_TRIES = 20
+FOLDER_PAUSE_SECONDS = 0.01
 
 
 def sync_folder(folder: Path) -> None:
@@ -50,6 +53,7 @@ def act_in_folder(folder: Path, act: Callable[[], object]) -> None:
         except FileNotFoundError:
             if attempt == FOLDER_TRIES - 1:
                 raise
+            time.sleep(random.uniform(0, FOLDER_PAUSE_SECONDS))  # else the two might keep step
         else:
             return
 
