@@ -287,6 +287,7 @@ def test_folders_that_go_while_others_write_into_them_lose_no_object(tmp_path: P
     def clean() -> None:
         while not stop.is_set():
             remove_empty_folders(store, ["a/b/c"])
+            time.sleep(0.001)
 
     cleaner = threading.Thread(target=clean)
     cleaner.start()
