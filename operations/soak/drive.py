@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +18,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from marin.execution import Runner, RunOptions, RunResult, make_plan
+from marin.execution import Runner, RunOptions, RunResult, claims, make_plan
 from marin.execution.inline import InlineBackend
+from marin.execution.patience import PatientStore
 from marin.storage import open_store
 from operations.soak.faults import Fault, FaultyStore, Rule
 from operations.soak.graph import GRAPHS, Ledger
@@ -25,7 +28,11 @@ from operations.soak.graph import GRAPHS, Ledger
 
 @dataclass(frozen=True)
 class Drive:
-    """What a driver is to do. `skew` is how many seconds its wall clock is ahead of everybody else's."""
+    """What a driver is to do.
+
+    `skew` is how many seconds its wall clock is ahead of everybody else's. A driver `elsewhere` looks as if it were on
+    another machine: whether it lives shows in its heartbeat only.
+    """
 
     prefix: str
     graph: str
@@ -35,13 +42,18 @@ class Drive:
     skew: float = 0.0
     force: str | None = None
     max_concurrent: int = 4
+    elsewhere: bool = False
 
     def run(self) -> RunResult:
         """Plan and run; raises what the planning raises."""
         if self.skew:
             _skew_clock(self.skew)
+        if self.elsewhere:
+            namespace = f"elsewhere:{uuid.uuid4().hex}"
+            claims._pid_namespace = lambda: namespace
         store = FaultyStore(open_store(self.prefix), self.rules)
-        plan = make_plan([GRAPHS[self.graph](self.ledger)], store, force=self.force)
+        patient = PatientStore(store, threading.Event())
+        plan = make_plan([GRAPHS[self.graph](self.ledger)], patient, force=self.force)
         options = RunOptions(stale_after=self.stale_after, retry_pause=0.05, max_concurrent=self.max_concurrent)
         return Runner(store, plan, options, InlineBackend).run()
 
@@ -81,10 +93,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stale", type=float, default=2.0)
     parser.add_argument("--skew", type=float, default=0.0)
     parser.add_argument("--force")
+    parser.add_argument("--elsewhere", action="store_true")
     request = parser.parse_args(arguments)
     ledger = Ledger(request.ledger, request.pause, request.hold)
     rules = rules_of_json(request.rules)
-    drive = Drive(request.prefix, request.graph, ledger, rules, request.stale, request.skew, request.force)
+    drive = Drive(
+        request.prefix,
+        request.graph,
+        ledger,
+        rules,
+        request.stale,
+        request.skew,
+        request.force,
+        elsewhere=request.elsewhere,
+    )
     result = drive.run()
     statuses = {progress.step.display: progress.status.name for progress in result.steps}
     failures = [p.failure.trace for p in result.failures if p.failure is not None]

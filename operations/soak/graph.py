@@ -20,14 +20,16 @@ from marin.execution import Artifact, Fleet, current_run, layout, runtime, step
 WIDE_STEPS = 200
 ROW = 10
 CHECKPOINTS = 12
+HELD_AT = 2
+HOLD_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Ledger:
     """Where executions are noted, and what steers them: all outside identity.
 
-    `pause` is how many seconds a piece of work takes; `hold` a file whose absence holds the training's ranks up after
-    their third checkpoint.
+    `pause` is how many seconds a piece of work takes; ranks of the training wait for the file `hold`, where there is
+    to be one, behind their third checkpoint.
     """
 
     folder: str = runtime("")
@@ -40,6 +42,12 @@ class Ledger:
         what = step_key(claim.name, claim.identity, claim.generation) + (f"+{part}" if part else "")
         (Path(self.folder) / "executions" / f"{what}@{claim.epoch}.{os.getpid()}.{uuid.uuid4().hex}").touch()
         time.sleep(self.pause)
+
+    def wait(self) -> None:
+        """Wait for the file `hold`, within bounds: a driver that dies leaves its ranks behind."""
+        deadline = time.monotonic() + HOLD_SECONDS
+        while self.hold and not Path(self.hold).exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def source(self) -> str:
         """What sources yield: the text of a file beside the ledger."""
@@ -135,8 +143,8 @@ def train_rank(training: Training) -> str:
             stream.write(value.encode())
         run.state.create(f"step{number:04d}/rank{rank}.done", b"")
         time.sleep(training.ledger.pause)
-        while number == 2 and training.ledger.hold and not Path(training.ledger.hold).exists():
-            time.sleep(0.05)
+        if number == HELD_AT:
+            training.ledger.wait()
     run.write_bytes(f"rank{rank}.txt", value.encode())
     return value
 

@@ -32,13 +32,34 @@ def finished(store: Store) -> Finished:
     return Finished(frozenset(records), frozenset((m["short"], f"{m['map']}.{m['shard']}") for m in marks))
 
 
-def executions(ledger: Path) -> Counter[tuple[str, str]]:
-    """How often each (record word, part) was begun; a part is a shard or rank, the step's body has none."""
-    counts: Counter[tuple[str, str]] = Counter()
+@dataclass(frozen=True)
+class Note:
+    """One execution: of which step (its record's word), which part (shard or rank; empty for the body), by whom.
+
+    `since` is in nanoseconds of the file system's clock, as the times of records are.
+    """
+
+    step: str
+    part: str
+    epoch: int
+    pid: int
+    since: int
+
+
+def notes(ledger: Path) -> list[Note]:
+    """Every execution that a ledger holds."""
+    found = []
     for path in (ledger / "executions").iterdir():
-        step, _, part = path.name.partition("@")[0].partition("+")
-        counts[step, part] += 1
-    return counts
+        what, _, who = path.name.partition("@")
+        step, _, part = what.partition("+")
+        epoch, pid, _ = who.split(".")
+        found.append(Note(step, part, int(epoch), int(pid), path.stat().st_mtime_ns))
+    return found
+
+
+def executions(ledger: Path) -> Counter[tuple[str, str]]:
+    """How often each (step, part) was begun."""
+    return Counter((note.step, note.part) for note in notes(ledger))
 
 
 def records(store: Store) -> dict[str, dict[str, Any]]:
@@ -90,6 +111,16 @@ def stale(store: Store) -> list[str]:
 def outputs(store: Store) -> dict[str, str]:
     """What everything came to: output digests of the newest records."""
     return {name: record["output_digest"] for name, record in newest(store).items()}
+
+
+def state(store: Store, step: str) -> dict[str, set[bytes]]:
+    """What lies in the state of a step, by its name within an epoch: one value where all epochs agree."""
+    found: dict[str, set[bytes]] = {}
+    for info in store.list(step):
+        _, inside, rest = info.key.partition("/state/")
+        if inside:
+            found.setdefault(rest.partition("/")[2], set()).add(store.read(info.key))
+    return found
 
 
 def repeated(before: Finished, noted: Counter[tuple[str, str]], after: Counter[tuple[str, str]]) -> list[str]:

@@ -14,8 +14,9 @@ from marin.storage import open_store
 from operations.soak import invariants
 from operations.soak.drive import Drive
 from operations.soak.faults import READS, WRITES, Fault, FaultyStore, Rule
+from operations.soak.forks import KILLED, driven
 from operations.soak.graph import Ledger, open_ledger, small
-from tests.execution.forked import KILLED, driven, undisturbed
+from tests.execution.forked import undisturbed
 
 STEPS = 4
 SHARDS = 5

@@ -12,8 +12,9 @@ from marin.storage import Store, open_store
 from operations.soak import invariants
 from operations.soak.drive import Drive
 from operations.soak.faults import Fault, Rule
+from operations.soak.forks import Forked
 from operations.soak.graph import CHECKPOINTS, Ledger, open_ledger
-from tests.execution.forked import Forked, noted, undisturbed
+from tests.execution.forked import await_begun, undisturbed
 from tests.storage.backends import wait_for
 
 SILENT = Rule(Fault.drop, frozenset({"put"}), keys="_runs/", after=1)
@@ -56,7 +57,7 @@ def test_a_zombie_that_finishes_late_adopts_its_successors_result(tmp_path: Path
     ledger = open_ledger(tmp_path / "ledger", "one")
     rules = (SILENT, held("write", "soak/source", go))
     with Forked(Drive(prefix, "small", ledger, rules, STALE_SECONDS, skew=skew)) as zombie:
-        noted(tmp_path / "ledger", ["soak.source"], epoch=1)
+        await_begun(tmp_path / "ledger", "soak.source", epoch=1)
         open_ledger(tmp_path / "ledger", "two")
         with Forked(Drive(prefix, "small", ledger, (), STALE_SECONDS)) as successor:
             assert successor.ended() == 0
@@ -72,14 +73,14 @@ def test_a_zombie_that_finishes_before_its_successor_commits_nothing_once_it_was
     ledger = open_ledger(tmp_path / "ledger", "one")
     rules = (SILENT, held("write", "soak/source", go))
     with Forked(Drive(prefix, "small", ledger, rules, STALE_SECONDS)) as zombie:
-        noted(tmp_path / "ledger", ["soak.source"], epoch=1)
+        await_begun(tmp_path / "ledger", "soak.source", epoch=1)
         open_ledger(tmp_path / "ledger", "two")
         rules = (held("write", "soak/source", go_on),)
         with Forked(Drive(prefix, "small", ledger, rules, STALE_SECONDS)) as successor:
-            noted(tmp_path / "ledger", ["soak.source"], epoch=2)
+            await_begun(tmp_path / "ledger", "soak.source", epoch=2)
             go.touch()
             time.sleep(1.0)
-            assert zombie.process.is_alive()
+            assert zombie.is_alive
             assert invariants.records(open_store(prefix)) == {}
             go_on.touch()
             assert (zombie.ended(), successor.ended()) == (0, 0)
@@ -96,14 +97,14 @@ def test_of_two_commits_in_flight_the_first_wins_and_the_other_adopts_it(tmp_pat
     ledger = open_ledger(tmp_path / "ledger", "one")
     rules = (SILENT, held("create", "_steps/soak.source", go["zombie"]))
     with Forked(Drive(prefix, "small", ledger, rules, STALE_SECONDS)) as zombie:
-        noted(tmp_path / "ledger", ["soak.source"], epoch=1)
+        await_begun(tmp_path / "ledger", "soak.source", epoch=1)
         files = tmp_path / "prefix" / "soak" / "source"
         await_files(files, "text.txt", 1)
         time.sleep(0.3)
         open_ledger(tmp_path / "ledger", "two")
         rules = (held("create", "_steps/soak.source", go["successor"]),)
         with Forked(Drive(prefix, "small", ledger, rules, STALE_SECONDS)) as successor:
-            noted(tmp_path / "ledger", ["soak.source"], epoch=2)
+            await_begun(tmp_path / "ledger", "soak.source", epoch=2)
             await_files(files, "text.txt", 2)
             time.sleep(0.3)
             go[first].touch()
@@ -115,12 +116,9 @@ def test_of_two_commits_in_flight_the_first_wins_and_the_other_adopts_it(tmp_pat
     assert record_of(store, "soak.source")["provenance"]["epoch"] == (1 if first == "zombie" else 2)
 
 
-def trained(store: Store) -> dict[str, bytes]:
-    """The newest parts of every checkpoint, and the ranks' results, by their names without epoch and run."""
-    keys = [info.key for info in store.list("soak/train")]
-    parts = {key.partition("/state/")[2].partition("/")[2]: key for key in keys if "/state/" in key}
-    found = {name: store.read(key) for name, key in parts.items()}
-    return found | {file["name"]: store.read(file["key"]) for file in record_of(store, "soak.train")["files"]}
+def results(store: Store) -> dict[str, bytes]:
+    """The training's output files by name."""
+    return {file["name"]: store.read(file["key"]) for file in record_of(store, "soak.train")["files"]}
 
 
 @pytest.mark.parametrize("skew", [0.0, HOUR])
@@ -132,20 +130,20 @@ def test_a_partitioned_gang_that_trains_on_changes_nothing_for_its_successor(
     alone = str(tmp_path / "alone")
     with Forked(Drive(alone, "training", open_ledger(tmp_path / "undisturbed"))) as only:
         assert only.ended() == 0
-    expected = trained(open_store(alone))
-    assert len(expected) == 2 * 2 * CHECKPOINTS + 3
+    expected = invariants.state(open_store(alone), "soak/train")
+    assert len(expected) == 2 * 2 * CHECKPOINTS
+    assert {len(bodies) for bodies in expected.values()} == {1}
     prefix, go, go_on = str(tmp_path / "prefix"), tmp_path / "go", tmp_path / "go on"
     folder = tmp_path / "ledger"
     open_ledger(folder)
     slow = Ledger(str(folder), pause=0.05, hold=str(go))
-    ranks = [f"soak.train+rank{rank}" for rank in (0, 1)]
     with Forked(Drive(prefix, "training", slow, (SILENT, BLIND), STALE_SECONDS, skew=skew)) as zombie:
         state = tmp_path / "prefix" / "soak" / "train"
         await_files(state, "state/000001/step0002/*.done", 2)
         later = Ledger(str(folder), pause=0.05)
         rules = (held("create", "_steps/", go_on),)
         with Forked(Drive(prefix, "training", later, rules, STALE_SECONDS)) as successor:
-            noted(folder, ranks, epoch=2)
+            await_begun(folder, "soak.train", epoch=2, parts=("rank0", "rank1"))
             await_files(state, "state/000002/step0003/*.done", 2)
             if first == "zombie":
                 go.touch()
@@ -158,7 +156,8 @@ def test_a_partitioned_gang_that_trains_on_changes_nothing_for_its_successor(
             assert (successor.ended(), zombie.ended()) == (0, 0)
     store = open_store(prefix)
     assert invariants.damage(store) == []
-    assert trained(store) == expected
+    assert invariants.state(store, "soak/train") == expected
+    assert results(store) == results(open_store(alone))
     assert len(list(state.rglob("state/000001/step*/*.done"))) == 2 * CHECKPOINTS
     begun = sorted(path.parent.name for path in state.rglob("state/000002/step*/rank0.done"))
     assert begun[0] == "step0003"
@@ -172,10 +171,10 @@ def test_an_hour_between_two_clocks_takes_nothing_from_a_live_holder(tmp_path: P
     ledger = open_ledger(tmp_path / "ledger")
     rules = (held("write", "soak/source", go),)
     with Forked(Drive(prefix, "small", ledger, rules, STALE_SECONDS, skew=-HOUR)) as holder:
-        noted(tmp_path / "ledger", ["soak.source"], epoch=1)
+        await_begun(tmp_path / "ledger", "soak.source", epoch=1)
         with Forked(Drive(prefix, "small", ledger, (), STALE_SECONDS, skew=HOUR)) as other:
             time.sleep(4 * STALE_SECONDS)
-            assert other.process.is_alive()
+            assert other.is_alive
             go.touch()
             assert (holder.ended(), other.ended()) == (0, 0)
     check_whole(open_store(prefix), "one", tmp_path / "undisturbed")

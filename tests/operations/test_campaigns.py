@@ -1,0 +1,93 @@
+"""The campaigns in short: a few rounds of each hold, and a round that does not hold is said and kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operations.soak import boundaries, race, zombies
+from operations.soak.campaign import Campaign, Round, begun_for_nothing
+from operations.soak.graph import WIDE_STEPS
+
+
+def verdict(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The last line."""
+    return dict(json.loads(capsys.readouterr().out.splitlines()[-1]))
+
+
+def test_drivers_that_die_at_random_writes_over_a_failing_store_lose_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert boundaries.main(["--rounds", "4", "--seed", "3", "--folder", str(tmp_path)]) == 0
+    found = verdict(capsys)
+    assert found["held"] is True
+    assert found["rounds"] == 4
+    assert found["deaths"] >= 2
+
+
+@pytest.mark.slow
+def test_five_drivers_race_over_two_hundred_steps_with_kills(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert race.main(["--rounds", "1", "--seed", "3", "--folder", str(tmp_path)]) == 0
+    found = verdict(capsys)
+    assert found["held"] is True
+    assert found["commits"] == WIDE_STEPS
+    assert found["kills"] >= 1
+
+
+@pytest.mark.slow
+def test_zombies_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert zombies.main(["--rounds", "3", "--seed", "3", "--folder", str(tmp_path)]) == 0
+    assert verdict(capsys)["held"] is True
+
+
+def test_a_round_that_does_not_hold_ends_the_campaign_and_its_folder_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def play(one: Round) -> None:
+        one.counts["drivers"] += 1
+        one.expect(one.number < 2, "the second round is bad")
+
+    campaign = Campaign("trial", 7, 1.0, 5, tmp_path)
+    assert campaign.run(play) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["violations"] for line in lines if "round" in line] == [[], ["the second round is bad"]]
+    assert lines[-1] == {"campaign": "trial", "seed": 7, "rounds": 2, "drivers": 2, "held": False}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["round2"]
+
+
+def test_a_round_that_breaks_off_does_not_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def play(one: Round) -> None:
+        raise TimeoutError("a driver did not end")
+
+    assert Campaign("trial", 0, 1.0, 5, tmp_path).run(play) == 1
+    assert "TimeoutError: a driver did not end" in capsys.readouterr().out
+
+
+def test_a_campaign_that_had_no_round_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Campaign("trial", 0, 0.0, None, tmp_path).run(lambda one: None) == 1
+    assert verdict(capsys)["rounds"] == 0
+
+
+def test_the_choices_of_a_round_come_from_its_seed(tmp_path: Path) -> None:
+    def choices(seed: str) -> list[float]:
+        return [Round(1, seed, tmp_path).random.random() for _ in range(3)]
+
+    assert choices("1/1") == choices("1/1") != choices("1/2")
+
+
+def test_work_that_two_undisturbed_processes_begin_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "executions").mkdir()
+    for order, (epoch, pid) in enumerate([(1, 11), (2, 12), (3, 13)]):
+        path = tmp_path / "executions" / f"soak.source-0123456789@{epoch}.{pid}.{uuid.uuid4().hex}"
+        path.touch()
+        os.utime(path, ns=(order, order))
+    assert len(list(begun_for_nothing(tmp_path, set()))) == 2
+    assert len(list(begun_for_nothing(tmp_path, {11}))) == 1
+    assert list(begun_for_nothing(tmp_path, {11, 12})) == []
