@@ -77,7 +77,8 @@ class Sighting:
 class Sight:
     """All that lies behind an external input at one time, sorted by name.
 
-    `touched` says of local files when each was last written, for a look at the same place a little later.
+    `urls` are the files' own addresses. `touched` says of local files when each was last written, for a look at the
+    same place a little later.
     """
 
     field: str
@@ -86,6 +87,7 @@ class Sight:
     urls: tuple[str, ...]
     files: tuple[Sighting, ...]
     touched: tuple[str, ...]
+    is_folder: bool = False
 
     @property
     def what(self) -> str:
@@ -111,36 +113,35 @@ def see(field: str, external: External) -> Sight:
 
     def look() -> Sight:
         filesystem, stripped = url_to_fs(path, use_listings_cache=False)
-        is_pattern = PATTERN.search(path) is not None and not path.startswith(("http://", "https://"))
-        if is_pattern and not filesystem.exists(stripped):
-            found = filesystem.glob(stripped, detail=True)
-            root = pattern_root(stripped)
-        else:
-            info = filesystem.info(stripped)
-            if info.get("type") == "directory":
-                found = filesystem.find(stripped, detail=True)
-                root = stripped.rstrip("/") + "/"
-            else:
-                found = {stripped: info}
-                root = stripped.rpartition("/")[0] + "/"
+        found, root = _behind(filesystem, path, stripped)
         # A name that ends in a slash is the mark that a console leaves for a folder.
-        files = {name: info for name, info in found.items() if info.get("type") != "directory" and name[-1:] != "/"}
-        if not files:
-            raise StepError(f"{field}: nothing {'matches' if is_pattern else 'lies below'} {path!r}; check the path")
-        names = sorted(files)
-        pairs = each(names, lambda name: _sighting(filesystem, name, root, files[name]))
+        names = sorted(name for name, info in found.items() if info.get("type") != "directory" and name[-1:] != "/")
+        if not names:
+            raise StepError(
+                f"{field}: nothing {'matches' if PATTERN.search(path) else 'lies below'} {path!r}; check it"
+            )
+        pairs = each(names, lambda name: _sighting(filesystem, name, root, found[name]))
         return Sight(
             field=field,
             external=external,
-            address=without_password(filesystem.unstrip_protocol(stripped)),
-            urls=tuple(
-                path if len(names) == 1 and not is_pattern else filesystem.unstrip_protocol(one) for one in names
-            ),
+            address=without_password(filesystem.unstrip_protocol(stripped).removeprefix("file://")),
+            urls=(path,) if names == [stripped] else tuple(filesystem.unstrip_protocol(name) for name in names),
             files=tuple(sighting for sighting, _ in pairs),
             touched=tuple(touched for _, touched in pairs),
+            is_folder=root == stripped.rstrip("/") + "/",
         )
 
     return explained(look, path, field)
+
+
+def _behind(filesystem: Any, path: str, stripped: str) -> tuple[dict[str, Mapping[str, Any]], str]:
+    """What a file system tells of all that lies behind a path, and the folder below which its names begin."""
+    if PATTERN.search(path) and not path.startswith(("http://", "https://")) and not filesystem.exists(stripped):
+        return filesystem.glob(stripped, detail=True), pattern_root(stripped)
+    info = filesystem.info(stripped)
+    if info.get("type") == "directory":
+        return filesystem.find(stripped, detail=True), stripped.rstrip("/") + "/"
+    return {stripped: info}, stripped.rpartition("/")[0] + "/"
 
 
 def see_file(field: str, path: str) -> Sighting:
@@ -178,12 +179,12 @@ def explained(look: Callable[[], T], path: str, field: str) -> T:
         return look()
     except (StepError, StoreUnavailable):
         raise
-    except FileNotFoundError as error:
-        raise StepError(f"{field}: there is no file {path!r}; check the path") from error
     except Exception as error:  # file systems have errors of their own
         text = f"{field}: {path!r} cannot be reached: {type(error).__name__}: {error}"
-        if gave_no_answer(error):
+        if gave_no_answer(error):  # looked at first: over HTTP, fsspec takes every failure for a missing file
             raise StoreUnavailable(text) from error
+        if isinstance(error, FileNotFoundError):
+            text = f"{field}: there is no file {path!r}; check the path"
         raise StepError(text) from error
 
 
@@ -321,7 +322,7 @@ class FirstUse:
         if found:
             who = ", ".join(f"{what} {name}" for what, name in body["used_by"].items())
             raise StepError(
-                f"{sight.what} is not what this version stood for when it was used first ({body['time']}, {who}): "
+                f"{sight.what} is not what this version stood for at an earlier use ({body['time']}, {who}): "
                 f"at {body['address']} then, at {sight.address} now: {listed(found)}; if this is meant, give it a "
                 "version that no other content has, otherwise put back what was there"
             )

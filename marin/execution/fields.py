@@ -99,6 +99,12 @@ class External:
     path: str = dataclasses.field(metadata={RUNTIME: True})
     version: str
 
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise ValueError("External.path is an empty path; name a file, a folder or a pattern")
+        if not self.version:
+            raise ValueError(f"External.version of {self.path!r} is empty; say which content it is, such as '2026-11'")
+
 
 def found_in(value: Any, kind: type | tuple[type, ...], path: str = "") -> list[tuple[str, Any]]:
     """(path, object) of every instance of `kind` in a config, at any depth and in runtime fields; not in artifacts."""

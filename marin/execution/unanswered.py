@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 
 from marin.storage import StoreUnavailable
@@ -24,18 +23,22 @@ CODES = frozenset(
     }
 )
 CLIENTS = frozenset({"aiobotocore", "aiohttp", "botocore", "gcsfs", "google", "requests", "urllib3"})
-BROKEN_CONNECTIONS = (
-    "ChunkedEncodingError",
-    "ClientConnectionError",
-    "ClientPayloadError",
-    "ConnectionError",
-    "HTTPClientError",
-    "ProxyError",
-    "ServiceUnavailable",
-    "Timeout",
-    "TransportError",
+BROKEN_CONNECTIONS = frozenset(
+    {
+        "ChunkedEncodingError",
+        "ClientConnectionError",
+        "ClientPayloadError",
+        "ConnectionError",
+        "HTTPClientError",
+        "ProxyError",
+        "ServiceUnavailable",
+        "Timeout",
+        "TransportError",
+    }
 )
 """Base classes, in these clients, of errors without a status."""
+NO_CONNECTIONS = frozenset({"ClientConnectorError", "EndpointConnectionError"})
+"""Those of a server that was never there: more likely a wrong address than a bad minute."""
 LONGEST_CHAIN = 16
 
 
@@ -66,6 +69,5 @@ def _of_client(error: BaseException) -> bool:
         status = getattr(error, name, None)
         if isinstance(status, (int, str)) and str(status).isdigit():
             return int(status) in STATUSES
-    if getattr(error, "errno", None) in (errno.ENOENT, errno.EACCES):
-        return False
-    return any(base.__name__ in BROKEN_CONNECTIONS for base in type(error).__mro__)
+    names = {base.__name__ for base in type(error).__mro__}
+    return not names.isdisjoint(BROKEN_CONNECTIONS) and names.isdisjoint(NO_CONNECTIONS)

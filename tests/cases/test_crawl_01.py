@@ -28,7 +28,7 @@ def _cut(tmp_path, cut):
 
 
 def _extract(tmp_path, path, **config):
-    crawl = fetch_crawl(external_crawl("web", [str(path)]))
+    crawl = fetch_crawl(external_crawl("web", [str(path)], version="1"))
     return materialise(extract_pages(crawl, ExtractConfig(**config)), prefix=str(tmp_path / "store"))
 
 

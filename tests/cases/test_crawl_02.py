@@ -23,7 +23,7 @@ def test_every_page_comes_out_and_bad_labels_are_counted(tmp_path):
 
     path = write_warc(tmp_path / "charsets.warc.gz", records)
     documents = materialise(
-        extract_pages(fetch_crawl(external_crawl("web", [str(path)]))), prefix=str(tmp_path / "store")
+        extract_pages(fetch_crawl(external_crawl("web", [str(path)], version="1"))), prefix=str(tmp_path / "store")
     )
 
     texts = {document.url: document.text for document in iterate_documents(documents)}

@@ -38,7 +38,7 @@ def test_readable_bodies_come_out_whatever_the_label_and_half_a_body_is_counted(
         records.append(record(block, uri=f"http://e{number}.example/"))
     path = write_warc(tmp_path / "encodings.warc.gz", records)
     documents = materialise(
-        extract_pages(fetch_crawl(external_crawl("web", [str(path)]))), prefix=str(tmp_path / "store")
+        extract_pages(fetch_crawl(external_crawl("web", [str(path)], version="1"))), prefix=str(tmp_path / "store")
     )
 
     texts = [document.text for document in iterate_documents(documents)]

@@ -22,7 +22,7 @@ def test_giant_and_deep_pages_are_counted_and_the_next_page_comes_out(tmp_path):
 
     started = time.monotonic()
     documents = materialise(
-        extract_pages(fetch_crawl(external_crawl("web", [str(path)])), ExtractConfig(page_seconds=5.0)),
+        extract_pages(fetch_crawl(external_crawl("web", [str(path)], version="1")), ExtractConfig(page_seconds=5.0)),
         prefix=str(tmp_path / "store"),
     )
     assert time.monotonic() - started < 60

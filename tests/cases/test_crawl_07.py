@@ -32,7 +32,7 @@ def test_fourteen_kinds_of_records_give_the_good_pages_only(tmp_path):
     ]
     path = write_warc(tmp_path / "mixed.warc.gz", records)
     documents = materialise(
-        extract_pages(fetch_crawl(external_crawl("web", [str(path)]))), prefix=str(tmp_path / "store")
+        extract_pages(fetch_crawl(external_crawl("web", [str(path)], version="1"))), prefix=str(tmp_path / "store")
     )
 
     texts = [document.text for document in iterate_documents(documents)]

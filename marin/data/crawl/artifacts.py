@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from marin.execution import Artifact
+from marin.execution.external import Sighting
 
 
 @dataclass(frozen=True)
@@ -15,11 +16,13 @@ class WarcFile:
         name: file name within the artifact; for an external file, the last part of its URL.
         url: where an external WARC lies, read in place; None for a file of the artifact.
         size: size in bytes when the crawl was made, None where the server does not tell.
+        seen: fingerprints of an external file when the crawl was made.
     """
 
     name: str
     url: str | None
     size: int | None
+    seen: Sighting | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import math
 import platform
@@ -71,7 +70,7 @@ class CrawlConfig:
         source: name of the source, part of every document's id.
         embedded: the site to crawl.
         warcs: WARC files to read where they lie: local paths or URLs (s3, gs, https), also glob patterns. The file's
-            ``version`` is its identity and is the author's word; see :func:`external_crawl`.
+            ``version`` is its identity and is the author's word, which is checked; see :func:`external_crawl`.
     """
 
     source: str
@@ -164,17 +163,17 @@ def embedded_crawls(*, max_pages: int = 2000, stdlib_pages: int | None = None) -
     )
 
 
-def external_crawl(source: str, paths: Iterable[str], *, version: str | None = None) -> CrawlConfig:
+def external_crawl(source: str, paths: Iterable[str], *, version: str) -> CrawlConfig:
     """A crawl that exists already, as WARC files.
 
     Args:
         source: name of the source.
         paths: local paths, URLs or glob patterns.
-        version: what identifies the files' contents, such as ``"CC-MAIN-2026-30"``; the identity is then independent of
-            where the files lie. When None, a file is identified by its name and a digest of its path, so that files of
-            one name in two folders are never taken for each other.
+        version: what identifies the files' contents, such as ``"CC-MAIN-2026-30"``. Together with each file's name it
+            is the identity, which is independent of where the files lie.
     """
-    return CrawlConfig(source=source, warcs=tuple(External(path, _external_version(path, version)) for path in paths))
+    named = ((path, posixpath.basename(path.rstrip("/"))) for path in paths)
+    return CrawlConfig(source=source, warcs=tuple(External(path, f"{version}/{name}") for path, name in named))
 
 
 def installed_version(package: str) -> str:
@@ -191,13 +190,6 @@ def installed_version(package: str) -> str:
         raise ValueError(
             f"embedded.packages names {package!r}, which is not installed; install it or leave it out"
         ) from None
-
-
-def _external_version(path: str, version: str | None) -> str:
-    name = posixpath.basename(path.rstrip("/"))
-    if version is not None:
-        return f"{version}/{name}"
-    return f"{name}@{hashlib.blake2b(path.encode(), digest_size=6).hexdigest()}"
 
 
 def _require_positive(name: str, value: float) -> None:

@@ -5,35 +5,48 @@ from __future__ import annotations
 import gzip
 import posixpath
 from collections.abc import Iterator
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import fsspec
 from fsspec.core import url_to_fs
 
 from marin.data.crawl.artifacts import WarcFile
 from marin.data.crawl.config import CrawlConfig
-from marin.execution import StepError
+from marin.execution import External, StepError, current_run
+from marin.execution.external import FirstUse, Sight, Sighting, each, explained, see, see_file, stated_name
 
-_GLOB = frozenset("*?[")
 _LISTS = (".paths", ".paths.gz")
 
 
 def find_warcs(config: CrawlConfig) -> tuple[WarcFile, ...]:
-    """The WARC files of a crawl, with their sizes.
+    """The WARC files of a crawl, with their sizes and fingerprints.
 
     A path that is there is that file, whatever characters its name has; otherwise a glob pattern stands for its matches
     in sorted order. A list file (``warc.paths``, ``warc.paths.gz``) stands for
     its lines; a line that is not a URL or absolute path lies beside the list's root: for the lists that Common Crawl
-    publishes, below the part of the URL before ``crawl-data/``.
+    publishes, below the part of the URL before ``crawl-data/``. The files of a list are compared with what the list's
+    version stood for earlier, as those of a path and of a pattern are by the step itself.
 
     Raises:
-        StepError: a file is missing or cannot be reached, or a pattern has no match.
+        StepError: a file is missing, cannot be reached or is not what its version stood for, or a pattern has no match.
     """
+    spec = current_run().spec
+    first_use = FirstUse(spec.store, {"step": spec.display, "run": spec.run})
     found: dict[str, WarcFile] = {}
     for number, external in enumerate(config.warcs):
         field = f"crawl {config.source!r}, warcs[{number}]"
-        for path in _expand(external.path, field):
-            found.setdefault(path, WarcFile(name=posixpath.basename(path), url=path, size=_size(path, field)))
+        if external.path.endswith(_LISTS):
+            sight = _listed(field, external)
+            first_use.remember(sight, name=f"files of {stated_name(external)}")
+        else:
+            sight = see(field, external)
+            if sight.is_folder:
+                raise StepError(
+                    f"{field}: {external.path!r} is a folder; name its files, such as "
+                    f"{external.path.rstrip('/')}/*.warc.gz"
+                )
+        for url, seen in zip(sight.urls, sight.files, strict=True):
+            found.setdefault(url, WarcFile(name=posixpath.basename(url), url=url, size=seen.size, seen=seen))
     return tuple(found.values())
 
 
@@ -41,68 +54,41 @@ def open_external(warc: WarcFile) -> BinaryIO:
     """A stream over an external WARC, after a check that it is still the file that the crawl found.
 
     Raises:
-        StepError: the file has another size by now, or cannot be reached.
+        StepError: the file has changed, or cannot be reached.
     """
+    check_external(warc)
     assert warc.url is not None
-    size = _size(warc.url, "crawl")
-    if warc.size is not None and size != warc.size:
-        raise StepError(
-            f"WARC {warc.url} has {size} bytes, {warc.size} when the crawl step ran; give the file a new version"
-        )
     filesystem, path = url_to_fs(warc.url)
     return cast(BinaryIO, filesystem.open(path, "rb"))
 
 
-def _expand(path: str, field: str) -> Iterator[str]:
-    if path.endswith(_LISTS):
-        yield from _listed(path, field)
-    elif _GLOB.intersection(path) and not path.startswith(("http://", "https://")):
-        with _explained(path, field):
-            filesystem, pattern = url_to_fs(path)
-            if filesystem.exists(pattern):  # brackets are ordinary characters in the name of a file that is there
-                yield path
-                return
-            matches = sorted(filesystem.unstrip_protocol(match) for match in filesystem.glob(pattern))
-        if not matches:
-            raise StepError(f"{field}: no WARC file matches {path!r}; check the pattern")
-        yield from matches
-    else:
-        yield path
+def check_external(warc: WarcFile) -> None:
+    """Raise `StepError` unless an external WARC is still the file that the crawl found."""
+    assert warc.url is not None
+    then = warc.seen or Sighting(warc.name, warc.size)
+    now = see_file("crawl", warc.url)
+    if now.differs(then, same_place=True):
+        raise StepError(
+            f"WARC {warc.url} had {then} when the crawl step ran, and has {now}; give the file a new version, "
+            "or put back what was there"
+        )
 
 
-def _listed(path: str, field: str) -> Iterator[str]:
-    with _explained(path, field), fsspec.open(path, "rb") as stream:
-        data: bytes = stream.read()
-    if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
-    root = path.partition("crawl-data/")[0] if "crawl-data/" in path else posixpath.dirname(path) + "/"
-    for line in data.decode().split():
-        yield line if "://" in line or line.startswith("/") else root + line
+def _listed(field: str, external: External) -> Sight:
+    """The files that a list names, in its order, each under its line."""
+    lines = list(_lines(field, external.path))
+    root = external.path.partition("crawl-data/")[0] if "crawl-data/" in external.path else ""
+    root = root or posixpath.dirname(external.path) + "/"
+    urls = [line if "://" in line or line.startswith("/") else root + line for line in lines]
+    seen = each(urls, lambda url: see_file(field, url))
+    files = [Sighting(line, one.size, one.content, one.place) for line, one in zip(lines, seen, strict=True)]
+    return Sight(field, external, external.path, tuple(urls), tuple(files), ("",) * len(files))
 
 
-def _size(path: str, field: str) -> int | None:
-    with _explained(path, field):
-        filesystem, stripped = url_to_fs(path)
-        info: dict[str, Any] = filesystem.info(stripped)
-    if info.get("type") == "directory":
-        raise StepError(f"{field}: {path!r} is a folder; name its files, such as {path.rstrip('/')}/*.warc.gz")
-    size = info.get("size")
-    return None if size is None else int(size)
+def _lines(field: str, path: str) -> Iterator[str]:
+    def read() -> bytes:
+        with fsspec.open(path, "rb") as stream:
+            data: bytes = stream.read()
+        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
 
-
-class _explained:
-    """Turns whatever a file system raises into one message that names the path and the field."""
-
-    def __init__(self, path: str, field: str) -> None:
-        self._path = path
-        self._field = field
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, FileNotFoundError):
-            raise StepError(f"{self._field}: there is no WARC file {self._path!r}; check the path") from error
-        if isinstance(error, StepError) or not isinstance(error, Exception):
-            return
-        raise StepError(f"{self._field}: WARC file {self._path!r} cannot be reached: {error}") from error
+    yield from explained(read, path, field).decode().split()

@@ -25,7 +25,7 @@ from tests.data.crawl.warcs import html_page, http, page_record, record, warcinf
 
 
 def _pages(tmp_path, *paths, store="store", **config):
-    crawl = fetch_crawl(external_crawl("web", [str(path) for path in paths]))
+    crawl = fetch_crawl(external_crawl("web", [str(path) for path in paths], version="1"))
     return materialise(extract_pages(crawl, ExtractConfig(**config)), prefix=str(tmp_path / store))
 
 
@@ -79,17 +79,42 @@ def test_globs_and_list_files_stand_for_their_files(tmp_path):
     by_list = [d.url for d in iterate_documents(_pages(tmp_path, listing, store="s2"))]
     assert by_glob == ["http://amark.example/", "http://bmark.example/"]
     assert by_list == list(reversed(by_glob))
-    with pytest.raises(StepError, match="no WARC file matches"):
+    with pytest.raises(StepError, match=r"warcs\[0\]: nothing matches"):
         _pages(tmp_path, tmp_path / "*.nothing", store="s3")
 
 
 def test_a_file_that_changed_after_the_crawl_step_is_refused(tmp_path):
     path = write_warc(tmp_path / "web.warc.gz", [page_record("first")])
-    crawl = fetch_crawl(external_crawl("web", [str(path)]))
+    crawl = fetch_crawl(external_crawl("web", [str(path)], version="1"))
     materialise(crawl, prefix=str(tmp_path / "store"))
     write_warc(path, [page_record("first"), page_record("second")])
     with pytest.raises(StepError, match="new version"):
         materialise(extract_pages(crawl), prefix=str(tmp_path / "store"))
+
+
+def test_a_change_that_keeps_the_size_is_refused_too(tmp_path):
+    path = tmp_path / "web.warc"
+    path.write_bytes(page_record("first"))
+    crawl = fetch_crawl(external_crawl("web", [str(path)], version="1"))
+    materialise(crawl, prefix=str(tmp_path / "store"))
+    path.write_bytes(page_record("fiRst"))
+    with pytest.raises(StepError, match=r"web\.warc had \d+ bytes, sample .*new version"):
+        materialise(extract_pages(crawl), prefix=str(tmp_path / "store"))
+
+
+def test_the_files_of_a_list_stand_for_one_content_too(tmp_path):
+    path = write_warc(tmp_path / "a.warc.gz", [page_record("first")])
+    (tmp_path / "few.paths").write_text("a.warc.gz\n")
+
+    def crawl(source: str) -> None:
+        config = external_crawl(source, [str(tmp_path / "few.paths")], version="1")
+        materialise(fetch_crawl(config), prefix=str(tmp_path / "store"))
+
+    crawl("web")
+    crawl("other")
+    write_warc(path, [page_record("first"), page_record("second")])
+    with pytest.raises(StepError, match=r"not what this version stood for .*a\.warc\.gz had"):
+        crawl("third")
 
 
 def test_a_crawl_without_any_document_is_an_error_with_its_counts(tmp_path):
@@ -205,12 +230,10 @@ def test_a_wrong_config_names_field_and_value(make, parts):
     assert all(part in str(raised.value) for part in parts)
 
 
-def test_external_files_of_one_name_in_two_folders_are_told_apart():
-    one, two = (external_crawl("web", [path]) for path in ("/data/a/x.warc.gz", "/data/b/x.warc.gz"))
-    assert one.warcs[0].version != two.warcs[0].version
-    assert "/" not in one.warcs[0].version
-    pinned = [external_crawl("web", [path], version="2026-30") for path in ("/here/x.warc.gz", "s3://there/x.warc.gz")]
-    assert pinned[0].warcs[0].version == pinned[1].warcs[0].version
+def test_an_external_file_is_known_by_its_version_and_name_and_not_by_its_place():
+    crawls = [external_crawl("web", [path], version="2026-30") for path in ("/here/x.warc.gz", "s3://there/x.warc.gz")]
+    assert [crawl.warcs[0].version for crawl in crawls] == ["2026-30/x.warc.gz"] * 2
+    assert external_crawl("web", ["/here/y.warc.gz"], version="2026-30").warcs[0].version == "2026-30/y.warc.gz"
 
 
 def test_planning_imports_nothing_heavy():

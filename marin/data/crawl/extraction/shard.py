@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from marin.data.crawl.artifacts import Crawl, WarcFile
 from marin.data.crawl.config import MIB, ExtractConfig
-from marin.data.crawl.external import open_external
+from marin.data.crawl.external import check_external, open_external
 from marin.data.crawl.extraction.extractors import extractor_version
 from marin.data.crawl.extraction.isolation import IsolatedExtractor
 from marin.data.crawl.warc.pages import WebPage, page_of
@@ -140,7 +140,7 @@ def extract_file(
     """The documents of one WARC file; everything that is not a document is counted in ``totals.dropped``.
 
     Raises:
-        StepError: the file cannot be read.
+        StepError: the file cannot be read, or is not the file that the crawl found.
     """
 
     def open_stream() -> BinaryIO:
@@ -155,6 +155,8 @@ def extract_file(
                 document = _document(page, extraction.text, extraction.extractor, crawl.source, config, totals)
                 if document is not None:
                     yield document
+        if warc.url is not None:
+            check_external(warc)
     except OSError as error:
         raise StepError(f"WARC {warc.url or warc.name} cannot be read: {error}") from error
 
