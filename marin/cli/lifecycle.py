@@ -147,11 +147,11 @@ def adopt(store: Store, arguments: Mapping[str, Any]) -> int:
     wanted.check()
     store.check_writable()
     found = adoption.find_files(store, arguments["path"])
-    where = "stay where they are" if found.inside is not None else f"are copied into {store.url}"
-    print(f"{len(found.files)} files, {number(found.size)}B, {where}")
+    print(f"{len(found.files)} files, {number(found.size)}B")
     with status_line() as line:
         record, is_new = adoption.adopt(store, found, wanted, _counted(line, found.size))
-    print(f"{record.display} {'is adopted' if is_new else 'was adopted already'}; in a graph:")
+    where = "its files stay where they are" if found.inside is not None else f"its files were copied into {store.url}"
+    print(f"{record.display} {f'is adopted: {where}' if is_new else 'was adopted already'}; in a graph:")
     kind = wanted.kind.__name__
     print(f'  adopted("{record.name}", version="{record.version}", kind={kind})')
     return 0

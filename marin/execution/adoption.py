@@ -170,6 +170,7 @@ def adopt(store: Store, found: Found, adoption: Adoption, progress: Progress | N
             store.create(record.key, record.to_json())
         except AlreadyExists:  # a holder that was taken for dead was first
             return load_record(store, record.key), False
+        custodian.forget(claim)
     return record, True
 
 

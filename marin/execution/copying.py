@@ -151,6 +151,7 @@ def _copy(
             plan.target.create(copied.key, copied.to_json())
         except AlreadyExists:  # a run made it meanwhile
             return load_record(plan.target, copied.key)
+        custodian.forget(claim)
     return copied
 
 

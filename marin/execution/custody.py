@@ -69,7 +69,7 @@ class Custodian:
         self._held.pop(claim.key, None)
 
     def forget(self, claim: Claim) -> None:
-        """Count a claim as gone whose object was removed."""
+        """Count a claim as over: its record is there, or its object was removed."""
         self._held.pop(claim.key, None)
 
     @contextlib.contextmanager
@@ -92,7 +92,8 @@ class Custodian:
         try:
             yield taken
         finally:
-            self.release(taken)
+            if taken.key in self._held:
+                self.release(taken)
 
     def _is_at_work_here(self, holder: Holder) -> bool:
         own = self.claims.holder

@@ -68,6 +68,12 @@ def plan_tombstone(store: Store, record: Record) -> Burial:
             index.add(info)
             if info.key.endswith(layout.RECORD_SUFFIX) and info.key != record.key:
                 others.append(info.key)
+    newest = index.generation(record.name, record.identity)
+    if newest != record.generation:
+        raise StepError(
+            f"{record.display} has an earlier generation {record.generation} than {newest}, which answers: marin gc "
+            "removes it"
+        )
     listed: set[str] = set()
     consumers = []
     for _, other in stream_records(store, others):
