@@ -24,7 +24,7 @@ from marin.execution.failures import StepError
 from marin.execution.fleet import Fleet
 from marin.execution.identity import UnstableValue, canonical, dependency_identity, dumps
 from marin.execution.records import Flow
-from marin.execution.redaction import guarded, redact, refuse_exposed
+from marin.execution.redaction import guarded, redact, refuse_exposed, refuse_exposed_bytes
 from marin.execution.scratch import Scratch
 from marin.execution.secrets import SecretValues, available
 from marin.storage import AlreadyExists, ChecksummedWriter, Store
@@ -160,11 +160,13 @@ class State:
         self._run.check_lease_now_and_then()
         stream = self.store.writer(self.key(name))
         stream.before_write = self._run.check_lease_now_and_then
-        return stream
+        spec = self._run.spec
+        return guarded(stream, spec.secrets.values.values(), f"the state {name!r} of {spec.display}")
 
     def create(self, name: str, data: bytes) -> None:
         """Create a small state file, such as a finish mark, only if it is absent; raises `LeaseLost`."""
         self._run.check_lease()
+        refuse_exposed_bytes(data, f"the state {name!r} of {self._run.spec.display}")
         self.store.create(self.key(name), data)
 
     def find(self, pattern: str = "*") -> list[StateFile]:
@@ -397,7 +399,9 @@ def run_shard(spec: RunSpec, task: ShardTask, scratch: Scratch, report: Report) 
     with available(spec.secrets), entered(run):
         result = encode(task.function(task.item), home=spec.store.url)
         outcome = ShardOutcome(result, tuple(run.files.values()), tuple(run.flows))
-        refuse_exposed(asdict(outcome), f"the manifest of shard {task.index} of {spec.display}")
+        refuse_exposed(
+            [outcome.result, outcome.files, outcome.flows], f"the manifest of shard {task.index} of {spec.display}"
+        )
         return _finished(run, outcome, folder)
 
 

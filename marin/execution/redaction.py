@@ -73,9 +73,18 @@ def exposes(text: str) -> bool:
 def refuse_exposed(value: Any, what: str) -> None:
     """Raise `StepError` when a JSON value that is about to be kept as `what` holds a known secret value."""
     if _forms and exposes(json.dumps(value, ensure_ascii=False, default=str)):
-        raise StepError(
-            f"{what} would hold the value of a secret, which is never written anywhere; leave it out of what you return"
-        )
+        raise exposed(what)
+
+
+def refuse_exposed_bytes(data: bytes, what: str) -> None:
+    """Raise `StepError` when bytes that are about to be kept as `what` hold a known secret value."""
+    if any(form.encode() in data for form in _forms):
+        raise exposed(what)
+
+
+def exposed(what: str) -> StepError:
+    """The error of something that would be written with a secret in it."""
+    return StepError(f"{what} would hold the value of a secret, which is never written anywhere; leave it out")
 
 
 class _GuardedWriter(io.BufferedIOBase):
@@ -94,7 +103,7 @@ class _GuardedWriter(io.BufferedIOBase):
     def write(self, data: Any) -> int:
         chunk = self._end + bytes(data)
         if any(value in chunk for value in self._values):
-            raise StepError(f"{self._what} would hold the value of a secret, which is never written anywhere")
+            raise exposed(self._what)
         self._end = chunk[-self._overlap :]
         return self._stream.write(data)
 

@@ -7,7 +7,6 @@ often cannot be unpickled, and then hide the real error.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import io
 import logging
@@ -197,9 +196,7 @@ def _carried_out(task: StepTask, run: Run) -> Any:
             raise StepError(changes) from error
         raise
     result = _checked_result(task, artifact)
-    refuse_exposed(
-        [result, list(run.files), [dataclasses.asdict(flow) for flow in run.flows]], f"the record of {spec.display}"
-    )
+    refuse_exposed([result, list(run.files), run.flows], f"the record of {spec.display}")
     for sight in sights:
         if changes := changes_since(sight):
             raise StepError(changes)
