@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, fail
-from marin.cli.verify import status_line
+from marin.cli.verify import counted, status_line
 from marin.execution import layout
 from marin.execution.collect import Collection, Reason, plan_collection
 from marin.execution.console import number
@@ -39,7 +39,7 @@ def gc(store: Store, experiments: Iterable[str], keep_days: float, grace_hours: 
         collection = plan_collection(store, rules, planned)
     count, size = print_totals(collection)
     inventory = collection.inventory
-    whole = f"{number(inventory.objects)} objects with {number(inventory.size)}B"
+    whole = f"{counted(inventory.objects, 'object')} with {number(inventory.size)}B"
     print_some("stays for now", collection.kept_back)
     if not delete or not count:
         way = "; remove it with --delete" if count else ""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, fail
-from marin.cli.verify import StatusLine, status_line
+from marin.cli.verify import StatusLine, counted, status_line
 from marin.execution import Artifact, StepError, layout
 from marin.execution.console import number
 from marin.storage import Store, open_store
@@ -59,7 +59,7 @@ def pin(store: Store, what: str, note: str) -> int:
     if any(name == what or name.endswith(f"-{what}") for name in run_names(store)):
         run = find_run(store, what)
         made = pin_of_run(run, note)
-        kept = f"{len(planned_by(store, run))} steps of its plan"
+        kept = f"{counted(len(planned_by(store, run)), 'step')} of its plan"
     else:
         record = find_record(store, what)
         made = pin_of_step((layout.flat(record.name), layout.short(record.identity)), note)
@@ -113,7 +113,7 @@ def tombstone(store: Store, what: str, note: str, *, yes: bool) -> int:
         print(f"the bytes of {display} were removed already (tombstone)")
         return 0
     consumers = ", ".join(burial.consumers) or "none"
-    print(f"{display}: {len(burial.objects)} objects, {number(burial.size)}B; the record stays")
+    print(f"{display}: {counted(len(burial.objects), 'object')}, {number(burial.size)}B; the record stays")
     if burial.shared:
         print(f"  {number(burial.shared)}B more stay, since other records list them")
     print(f"  steps made from it, which stay valid: {consumers}")
@@ -124,7 +124,7 @@ def tombstone(store: Store, what: str, note: str, *, yes: bool) -> int:
     for text in failed:
         print(f"could not be removed: {text}")
     if failed:
-        print(f"run the same command again to remove the rest ({len(failed)} objects)")
+        print(f"run the same command again to remove the rest ({counted(len(failed), 'object')})")
         return RUN_ERROR
     print(f"removed {number(burial.size)}B; a run whose steps need them makes them again")
     return 0
@@ -147,9 +147,9 @@ def adopt(store: Store, arguments: Mapping[str, Any]) -> int:
     wanted.check()
     store.check_writable()
     found = adoption.find_files(store, arguments["path"])
-    print(f"{len(found.files)} files, {number(found.size)}B")
+    print(f"{counted(len(found.files), 'file')}, {number(found.size)}B")
     with status_line() as line:
-        record, is_new = adoption.adopt(store, found, wanted, _counted(line, found.size))
+        record, is_new = adoption.adopt(store, found, wanted, _telling(line, found.size))
     where = "its files stay where they are" if found.inside is not None else f"its files were copied into {store.url}"
     print(f"{record.display} {f'is adopted: {where}' if is_new else 'was adopted already'}; in a graph:")
     kind = wanted.kind.__name__
@@ -195,7 +195,9 @@ def copy(store: Store, what: str, url: str, budget: float) -> int:
     if not plan.steps:
         print(f"{record.display} is in {store.url} already")
         return 0
-    print(f"{', '.join(step.record.display for step in plan.steps)}: {plan.files} files, {number(plan.size)}B")
+    print(
+        f"{', '.join(step.record.display for step in plan.steps)}: {counted(plan.files, 'file')}, {number(plan.size)}B"
+    )
     if plan.size > budget * GB:
         fail(
             f"{plan.size / GB:.3g} GB is more than --budget {budget:g}; nothing was copied. Give a larger --budget, or "
@@ -204,12 +206,12 @@ def copy(store: Store, what: str, url: str, budget: float) -> int:
         )
     store.check_writable()
     with status_line() as line:
-        made = carry_out_copy(plan, _counted(line, plan.size))
+        made = carry_out_copy(plan, _telling(line, plan.size))
     print(f"copied from {source.url}: {', '.join(one.display for one in made)}")
     return 0
 
 
-def _counted(line: StatusLine, total: int) -> Callable[[int], None]:
+def _telling(line: StatusLine, total: int) -> Callable[[int], None]:
     """Says of bytes that threads bring in how many of all are there."""
     done = 0
     lock = threading.Lock()

@@ -36,7 +36,8 @@ def verify(store: Store, what: str | None, *, sizes: bool, upstream: bool) -> in
         _tell(store, key, damages)
     gone = f", {len(keys) - len(wanted)} more without bytes (tombstone)" if len(keys) > len(wanted) else ""
     outcome = f"{len(found)} damaged" if found else "all as recorded"
-    print(f"{last.steps} steps, {last.files} files, {number(last.size)}B checked{gone}: {outcome}")
+    checked_all = f"{counted(last.steps, 'step')}, {counted(last.files, 'file')}, {number(last.size)}B"
+    print(f"{checked_all} checked{gone}: {outcome}")
     return RUN_ERROR if found else 0
 
 
@@ -57,6 +58,11 @@ def _tell(store: Store, key: str, damages: list[str]) -> None:
         return
     for damage in damages:
         print(f"damaged: {record.display}: {damage}; {record.remedy}")
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things, in words."""
+    return f"{number(count)} {what}{'' if count == 1 else 's'}"
 
 
 @contextlib.contextmanager

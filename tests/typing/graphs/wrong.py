@@ -1,5 +1,6 @@
 """Graphs that are wired wrongly, one mistake a line; each line says which error the type checker must report."""
 
+from marin.execution import adopted
 from tests.typing.graphs.steps import (
     FLEET,
     Documents,
@@ -31,3 +32,5 @@ swapped: Documents = train_tokenizer(documents)  # error: assignment
 labelled: Tokens = tokenizer.label("x").on(FLEET)  # error: assignment
 extract(7).label(7)  # error: arg-type
 by_hand = Tokenizer(size=1)  # error: call-arg
+tokenize(adopted("mine", version="1", kind=Tokenizer), tokenizer)  # error: arg-type
+adopted("mine", version="1", kind=TokenizerConfig)  # error: type-var
