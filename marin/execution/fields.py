@@ -114,29 +114,32 @@ def found_in(value: Any, kind: type | tuple[type, ...], path: str = "") -> list[
 
 
 @functools.cache
-def _field_names(cls: type) -> tuple[str, ...]:
-    """The fields of a config class; of an artifact class none."""
-    if not dataclasses.is_dataclass(cls) or issubclass(cls, Artifact):
-        return ()
-    return tuple(field.name for field in dataclasses.fields(cls))
+def _shape(cls: type) -> tuple[tuple[str, ...], bool, bool]:
+    """Of a type: the fields of a config class, whether it is a mapping, and whether it is a sequence or set.
+
+    Nothing is looked at inside artifacts.
+    """
+    if issubclass(cls, Artifact):
+        return (), False, False
+    names = tuple(field.name for field in dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else ()
+    return names, issubclass(cls, Mapping), issubclass(cls, (list, tuple, set, frozenset))
 
 
 def _find(value: Any, kind: type | tuple[type, ...], path: str, found: list[tuple[str, Any]]) -> None:
-    cls: type = type(value)
-    if cls in _LEAVES:
-        return
     if isinstance(value, kind):
         found.append((path, value))
         return
-    for name in _field_names(cls):
+    cls: type = type(value)
+    names, is_mapping, is_sequence = _shape(cls)
+    for name in names:
         item = getattr(value, name)
         if type(item) not in _LEAVES:
             _find(item, kind, f"{path}.{name}" if path else name, found)
-    if isinstance(value, Mapping):
+    if is_mapping:
         for key, item in value.items():
             if type(item) not in _LEAVES:
                 _find(item, kind, f"{path}.{key}" if path else str(key), found)
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif is_sequence:
         for index, item in enumerate(value):
             if type(item) not in _LEAVES:
                 _find(item, kind, f"{path}[{index}]", found)
