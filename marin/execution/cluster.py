@@ -16,6 +16,8 @@ from typing import Any, TypeVar, cast
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+# Without this, whatever is asked of Ray after its end joins the next cluster that runs on this machine.
+os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
 # Ray aborts a process that does not reach the cluster's head for a minute; HeadWatch ends the run before, with a word.
 os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "120")
 
@@ -30,7 +32,7 @@ from marin.execution.nodes import Standard, examine
 from marin.execution.ray_failures import ray_failure
 from marin.execution.ray_start import join, kept_signal_handlers, start_embedded
 from marin.execution.resources import demand_of, demand_text, missing_resources, nodes_with, options_of
-from marin.execution.secrets import SecretValues
+from marin.execution.secrets import SecretValues, store_credentials
 from marin.execution.shard_schedule import ShardPolicy
 from marin.execution.shards import ShardMap
 from marin.execution.streams import Message, messages_of
@@ -89,6 +91,7 @@ class RayBackend:
         self._lock = threading.Lock()
         self._lost = ""
         self._standard = Standard({})
+        self._credentials = SecretValues()  # of the store; workers of an embedded Ray have this process's environment
         self._watch: HeadWatch | None = None
         embedded = address in (None, "local")
         self._joined = embedded and ray.is_initialized()
@@ -103,6 +106,7 @@ class RayBackend:
         self._watch.start()
 
     def _join(self, address: str, store: Store | None) -> None:
+        self._credentials = store_credentials(os.environ)
         prefix = store.local_path("_") if store is not None else None
         shipment = join(address, [prefix.parent] if prefix is not None else [])
         expected = versions()
@@ -153,7 +157,8 @@ class RayBackend:
     def _start(self, task: StepTask, options: dict[str, Any]) -> Any:
         # Apart from the secrets: what is large goes through Ray's object store, which may spill to disk.
         bare = replace(task, spec=replace(task.spec, secrets=SecretValues()))
-        return _step.options(**options).remote(bare, task.spec.secrets, self._standard, self._shards)
+        secrets = self._credentials.merged(task.spec.secrets)
+        return _step.options(**options).remote(bare, secrets, self._standard, self._shards)
 
     def _asked(self, question: Callable[[], R]) -> R:
         """The answer to a question that Ray's head must answer; Ray itself blocks for as long as the head is silent.

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from marin.execution.resources import GB, demand_of, is_fixed, missing_resources
 from marin.execution.scratch import scratch_folder
 from marin.execution.secrets import SecretValues
 from marin.execution.shard_schedule import ShardPolicy, ShardSchedule
-from marin.execution.streams import Message
+from marin.execution.streams import Message, messages_of
 from marin.execution.worker import Failure, StepFailed, captured_log, failure_of
 
 ELASTIC_BACKLOG = 64
@@ -43,17 +43,21 @@ Worker = tuple[str, int]
 
 def _shard_messages(common: tuple[RunSpec, Standard], secrets: SecretValues, task: ShardTask) -> Iterator[Message]:
     """A shard's task: says that it begins, then what became of it, its log, and its worker's memory in bytes."""
-    yield "began", (this_node(), os.getpid())
     bare, standard = common
-    result: ShardOutcome | Failure
-    with captured_log() as log, scratch_folder() as scratch:
-        try:
-            standard.check_here(bare)
-            result = run_shard(replace(bare, secrets=secrets), task, scratch, ignore_progress)
-        except BaseException as error:
-            result = failure_of(error)
-        text = log.getvalue()
-    yield "ended", (result, text, psutil.Process().memory_info().rss)
+
+    def work(send: Callable[[Message], None]) -> None:
+        result: ShardOutcome | Failure
+        with captured_log() as log, scratch_folder() as scratch:
+            try:
+                standard.check_here(bare)
+                result = run_shard(replace(bare, secrets=secrets), task, scratch, ignore_progress)
+            except BaseException as error:
+                result = failure_of(error)
+            text = log.getvalue()
+        send(("ended", (result, text, psutil.Process().memory_info().rss)))
+
+    yield "began", (this_node(), os.getpid())
+    yield from messages_of(work)
 
 
 _shard = ray.remote(max_retries=0)(_shard_messages)
@@ -83,7 +87,7 @@ class ShardMap:
         self.results: dict[Worker, int] = {}
         self.grown: set[Worker] = set()
         self._least = 2 if is_fixed() else ELASTIC_BACKLOG
-        self._width = 0
+        self._width = self._processors = 0
         self._share = float("inf")
         self._resized = float("-inf")
         for memory_gb in {task.memory_gb for task in tasks}:
@@ -112,24 +116,39 @@ class ShardMap:
         if now - self._resized > RESIZE_SECONDS:
             self._resized = now
             self._resize()
-        while len(self.running) < self._width:
+        while (last := self._ends_its_worker()) is not None:
             task = self.schedule.next(now)
             if task is None:
                 break
-            self._start(task)
+            self._start(task, last)
         lagging = self.schedule.straggler(now)
         if lagging is not None:
             logger.info("shard %d of %s lags behind: it is started a second time", lagging.index, self.spec.display)
-            self._start(lagging, scheduling_strategy="SPREAD")
+            self._start(lagging, False, scheduling_strategy="SPREAD")
+
+    def _ends_its_worker(self) -> bool | None:
+        """Whether the next shard ends its worker; None when none is to be started now.
+
+        Ray leaves a worker with the tasks of one function for as long as any wait. So while workers are to be
+        replaced, no more of the others are sent than the remaining workers can take.
+        """
+        if len(self.running) >= self._width:
+            return None
+        lasts = sum(copy.last for copy in self.running.values())
+        if lasts < len(self.grown):
+            return True
+        if self.grown and len(self.running) - lasts >= self._processors - len(self.grown):
+            return None
+        return False
 
     def _resize(self) -> None:
         """Follow a cluster that grows or shrinks."""
         nodes = [node for node in node_resources() if node.get("CPU")]
-        self._width = max(self._least, 2 * int(sum(node["CPU"] for node in nodes)))
+        self._processors = int(sum(node["CPU"] for node in nodes))
+        self._width = max(self._least, 2 * self._processors)
         self._share = min((node.get("memory", 0.0) / node["CPU"] for node in nodes), default=float("inf"))
 
-    def _start(self, task: ShardTask, **options: Any) -> None:
-        last = sum(copy.last for copy in self.running.values()) < len(self.grown)
+    def _start(self, task: ShardTask, last: bool, **options: Any) -> None:
         options |= options_of(demand_of(1, task.memory_gb), f"{self.spec.display} shard {task.index}")
         function = _last_shard if last else _shard
         self.running[function.options(**options).remote(self.common, self.spec.secrets, task)] = _Copy(task, last)

@@ -11,7 +11,10 @@ Message = tuple[str, Any]
 
 
 def messages_of(work: Callable[[Callable[[Message], None]], None]) -> Iterator[Message]:
-    """Run `work(send)` in a thread and yield what it sends, until it ends."""
+    """Run `work(send)` in a thread and yield what it sends, until it ends.
+
+    The worker's main thread stays free for Ray's order to exit, which would otherwise wait for the work's next pause.
+    """
     messages: queue.Queue[Message | None] = queue.Queue()
 
     def body() -> None:
