@@ -18,6 +18,12 @@ PAGE_KEYS = 1000
 """What S3 and GCS give at most in one answer."""
 PART_BYTES = 32 * 2**20
 """One part of a big upload. S3 takes 10,000 of them: 320 GB an object."""
+MARK = "marin-create"
+"""The metadata by which a writer knows the object that it created.
+
+A conditional write that is sent twice is refused the second time. The first reply may have been lost, and what sends
+again need not be us: aiohttp repeats a PUT whose connection broke, and so may any proxy.
+"""
 
 
 class Client:

@@ -6,7 +6,9 @@ Conditional creation is `ifGenerationMatch=0`. The options of gcsfs (`FSSPEC_GS_
 
 from __future__ import annotations
 
+import contextlib
 import os
+import uuid
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
@@ -18,8 +20,9 @@ from fsspec.config import apply_config
 from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 
-from marin.storage.client import PAGE_KEYS, PART_BYTES, Client, Names
-from marin.storage.patience import Asking, Patience, PerhapsOurs, Trouble
+from marin.storage.client import MARK, PAGE_KEYS, PART_BYTES, Client, Names
+from marin.storage.gcs_upload import GcsUpload
+from marin.storage.patience import Asking, Patience, Trouble
 from marin.storage.ranged import RangedFile
 from marin.storage.store import StoreError
 
@@ -76,13 +79,13 @@ class PatientGcs(GCSFileSystem):  # type: ignore[misc]
         where = f"gs://{'/'.join(args[:2])}" if args else path.partition("?")[0]
 
         async def request(attempt: int) -> Any:
-            try:
-                # What gcsfs's decorator for retries wraps.
-                return await GCSFileSystem._request.__wrapped__(self, method, path, *args, **kwargs)
-            except FileExistsError as error:
-                raise (PerhapsOurs if attempt > 1 else FileExistsError)(where) from error
+            return await self.request_once(method, path, *args, **kwargs)
 
         return await self.asking(request, where)
+
+    async def request_once(self, method: str, path: str, *args: str, **kwargs: Any) -> Any:
+        """(status, headers, request, body) of an answer, asked for once: what gcsfs's decorator for retries wraps."""
+        return await GCSFileSystem._request.__wrapped__(self, method, path, *args, **kwargs)
 
 
 class GcsClient(Client):
@@ -96,8 +99,31 @@ class GcsClient(Client):
     def open(self, path: str, size: int) -> BinaryIO:
         return cast(BinaryIO, RangedFile(self.fs, path, size))
 
+    def create(self, path: str, data: bytes) -> None:
+        mark = uuid.uuid4().hex
+        try:
+            self._send(path, data, mode="create", metadata={MARK: mark})
+        except FileExistsError:
+            if self._mark_of(path) != mark:
+                raise
+
+    def _mark_of(self, path: str) -> str | None:
+        bucket, key, _ = self.fs.split_path(path)
+        with contextlib.suppress(FileNotFoundError):
+            found = self.fs.call("GET", "b/{}/o/{}", bucket, key, json_out=True, fields="metadata")
+            mark: str | None = found.get("metadata", {}).get(MARK)
+            return mark
+        return None
+
+    def put(self, path: str, data: bytes) -> None:
+        self._send(path, data)
+
+    def _send(self, path: str, data: bytes, **options: Any) -> None:
+        # In one request: parts would need a session, and a session more requests than it is worth.
+        self.fs.pipe_file(path, data, chunksize=len(data) + 1, **options)
+
     def upload(self, path: str) -> Any:
-        return self.fs.open(path, "wb", block_size=PART_BYTES)
+        return GcsUpload(self, path, PART_BYTES)
 
     def size(self, path: str) -> int | None:
         bucket, key, _ = self.fs.split_path(path)

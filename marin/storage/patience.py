@@ -29,13 +29,6 @@ class Trouble(enum.Enum):
     """No connection could be made at all."""
 
 
-class PerhapsOurs(FileExistsError):
-    """An object was in the way of a conditional write that was asked for more than once.
-
-    The first reply may have been lost after the write was done.
-    """
-
-
 @dataclass(frozen=True)
 class Patience:
     """Exponential back-off with jitter, within a budget of time for each request.
@@ -82,8 +75,7 @@ class Asking:
                 result = await request(attempt)
             except Exception as error:
                 trouble = self.trouble_of(error)
-                if trouble is not Trouble.SILENT:
-                    self.heard = True
+                self.heard = self.heard or trouble is Trouble.BUSY
                 if trouble is None:
                     raise
                 waiting = trouble is Trouble.BUSY or self.heard

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
 
 from marin.storage.client import Client, connect
-from marin.storage.patience import Patience, PerhapsOurs
+from marin.storage.patience import Patience
 from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Page, Store, StoreError, check_key
 from marin.storage.writer import ChecksummedWriter
 
@@ -46,7 +46,7 @@ class RemoteStore(Store):
         """The client's errors as the contract's. Nothing that is written or listed can be missing but the bucket."""
         try:
             yield
-        except (StoreError, PerhapsOurs):
+        except StoreError:
             raise
         except FileNotFoundError as error:
             if not writing:
@@ -83,13 +83,8 @@ class RemoteStore(Store):
 
     def create(self, key: str, data: bytes) -> None:
         full = self._full(key)
-        try:
-            with self._errors(key, writing=True):
-                self.client.create(full, data)
-        except PerhapsOurs as error:
-            # The reply to our own write was lost, or somebody was first. Only the bytes can tell.
-            if self.read(key) != data:
-                raise AlreadyExists(f"{self.url}/{key} exists") from error
+        with self._errors(key, writing=True):
+            self.client.create(full, data)
 
     def put(self, key: str, data: bytes) -> None:
         full = self._full(key)

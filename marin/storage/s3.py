@@ -6,6 +6,8 @@ Conditional creation is `IfNoneMatch: *`. The options of s3fs (`FSSPEC_S3_…`, 
 
 from __future__ import annotations
 
+import contextlib
+import uuid
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
@@ -25,8 +27,8 @@ from botocore.parsers import ResponseParserError
 from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 
-from marin.storage.client import PAGE_KEYS, PART_BYTES, Client, Names
-from marin.storage.patience import Asking, Patience, PerhapsOurs, Trouble
+from marin.storage.client import MARK, PAGE_KEYS, PART_BYTES, Client, Names
+from marin.storage.patience import Asking, Patience, Trouble
 from marin.storage.ranged import RangedFile
 
 BUSY_STATUS = frozenset({408, 429, 500, 502, 503, 504})
@@ -48,6 +50,8 @@ BROKEN = (HTTPClientError, IncompleteReadError, ResponseParserError, ClientPaylo
 CONNECTIONS = 64
 CONNECT_SECONDS = 4.0
 READ_SECONDS = 20.0
+PUT_BYTES = 5 * 2**30
+"""The most that S3 takes in one request."""
 
 
 def response_of(error: BaseException) -> tuple[int, str]:
@@ -98,13 +102,12 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
             try:
                 return await S3FileSystem._call_s3(self, method, *akwarglist, **kwargs)
             except OSError as error:
-                code, again = response_of(error)[1], attempt > 1
-                lost = again and method == "complete_multipart_upload" and code == "NoSuchUpload"
-                if "IfNoneMatch" in kwargs:
-                    # s3fs knows the refusal only by a field that not every S3 server sends.
-                    if lost or isinstance(error, FileExistsError) or code == "PreconditionFailed":
-                        raise (PerhapsOurs if again else FileExistsError)(where) from error
-                elif lost and await self._has_parts(**kwargs):
+                code = response_of(error)[1]
+                # s3fs knows the refusal only by a field that not every S3 server sends.
+                if code == "PreconditionFailed" and "IfNoneMatch" in kwargs:
+                    raise FileExistsError(where) from error
+                again = attempt > 1 and method == "complete_multipart_upload" and code == "NoSuchUpload"
+                if again and await self._has_parts(**kwargs):
                     return {}
                 raise
 
@@ -141,6 +144,24 @@ class S3Client(Client):
 
     def open(self, path: str, size: int) -> BinaryIO:
         return cast(BinaryIO, RangedFile(self.fs, path, size))
+
+    def create(self, path: str, data: bytes) -> None:
+        mark = uuid.uuid4().hex
+        try:
+            self.fs.pipe_file(path, data, mode="create", chunksize=PUT_BYTES, Metadata={MARK: mark})
+        except FileExistsError:
+            if self._mark_of(path) != mark:
+                raise
+
+    def _mark_of(self, path: str) -> str | None:
+        bucket, key, _ = self.fs.split_path(path)
+        with contextlib.suppress(FileNotFoundError):
+            mark: str | None = self.fs.call_s3("head_object", Bucket=bucket, Key=key).get("Metadata", {}).get(MARK)
+            return mark
+        return None
+
+    def put(self, path: str, data: bytes) -> None:
+        self.fs.pipe_file(path, data, chunksize=PUT_BYTES)
 
     def upload(self, path: str) -> Any:
         return self.fs.open(path, "wb", block_size=PART_BYTES)

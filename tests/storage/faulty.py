@@ -6,15 +6,18 @@ import contextlib
 import http.client
 import re
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import urlsplit
 
 LOST = "the reply is lost after the server has done its work"
 DROPPED = "the connection breaks before the server sees the request"
 CUT = "the connection breaks in the middle of the reply"
+DONE = -1
 STATUS = re.compile(r"\d{3}")
 
 REASONS = {
@@ -87,6 +90,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body.encode())
 
+    def _tell(self, stored: int) -> None:
+        """What GCS answers to a session's "how much do you have"; the emulator would make the object of it."""
+        self.send_response(200 if stored == DONE else 308)
+        if stored > 0:
+            self.send_header("Range", f"bytes=0-{stored - 1}")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
     def handle_one(self) -> None:
         """Every method."""
         body = self._body()
@@ -96,12 +107,14 @@ class _Handler(BaseHTTPRequestHandler):
             return self._hang_up()
         if STATUS.fullmatch(fault):
             return self._refuse(int(fault))
-        target, headers = (
-            self.path,
-            {name: value for name, value in self.headers.items() if name != "Transfer-Encoding"},
-        )
+        session = re.search(r"upload_id=(\w+)", self.path)
+        asked = self.headers.get("Content-Range", "")
+        if session and asked.startswith("bytes */"):
+            return self._hang_up() if fault else self._tell(self.server.stored.get(session[1], 0))
+        target, headers = self.path, dict(self.headers.items())
+        for name in ("Transfer-Encoding", "Expect"):
+            headers.pop(name, None)
         headers["Content-Length"] = str(len(body))
-        headers.pop("Expect", None)
         if faults.unconditional:
             headers.pop("If-None-Match", None)
             target = target.replace("ifGenerationMatch=0", "")
@@ -110,7 +123,10 @@ class _Handler(BaseHTTPRequestHandler):
         with contextlib.closing(connection):
             reply = connection.getresponse()
             content = reply.read()
-            if fault == LOST:
+            if session and asked:
+                last = int(asked.partition("/")[0].rpartition("-")[2])
+                self.server.stored[session[1]] = last + 1 if reply.status == 308 else DONE
+            if fault == LOST or (fault == CUT and not content):
                 return self._hang_up()
             self.send_response(reply.status)
             for name, value in reply.getheaders():
@@ -140,9 +156,12 @@ class _Server(ThreadingHTTPServer):
         self.scheme = scheme
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
         self.faults = Faults()
+        self.stored: dict[str, int] = {}
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hung up is none of ours."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @contextlib.contextmanager

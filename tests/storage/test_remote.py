@@ -24,7 +24,8 @@ from s3fs.errors import translate_boto_error
 
 from marin.storage import AlreadyExists, MissingObject, StoreError, StoreUnavailable, gcs, s3
 from marin.storage.client import Client
-from marin.storage.patience import Asking, Patience, PerhapsOurs, Trouble
+from marin.storage.gcs_upload import stored_of
+from marin.storage.patience import Asking, Patience, Trouble
 from marin.storage.remote import RemoteStore
 
 QUICK = Patience(budget_seconds=0.3, silence_seconds=0.1, first_seconds=0.01, longest_seconds=0.05)
@@ -57,14 +58,6 @@ def store_with(*answers: Any) -> RemoteStore:
 def test_an_object_in_the_way_exists_already() -> None:
     with pytest.raises(AlreadyExists, match="s3://bucket/prefix/claim exists"):
         store_with(FileExistsError("there")).create("claim", b"1")
-
-
-def test_a_write_that_was_asked_for_twice_and_finds_its_own_bytes_has_succeeded() -> None:
-    store_with(PerhapsOurs("there"), b"mine").create("claim", b"mine")
-    with pytest.raises(AlreadyExists):
-        store_with(PerhapsOurs("there"), b"another's").create("claim", b"mine")
-    with pytest.raises(AlreadyExists):
-        store_with(FileExistsError("there"), b"mine").create("claim", b"mine")
 
 
 USES: list[Callable[[RemoteStore], Any]] = [
@@ -215,3 +208,12 @@ def test_pauses_double_up_to_the_longest_and_differ_between_workers() -> None:
         pauses = [patience.pause(attempt) for _ in range(200)]
         assert longest / 2 <= min(pauses) < max(pauses) <= longest
         assert len(set(pauses)) > 100
+
+
+def test_a_session_of_gcs_has_whole_quanta_or_everything() -> None:
+    quantum = 256 * 1024
+    assert stored_of(None, 10 * quantum) == 0
+    assert stored_of("bytes=0-0", 10 * quantum) == 0
+    assert stored_of(f"bytes=0-{3 * quantum - 1}", 10 * quantum) == 3 * quantum
+    assert stored_of(f"bytes=0-{10 * quantum - 1}", 10 * quantum) == 10 * quantum
+    assert stored_of("bytes=0-99", 100) == 100
