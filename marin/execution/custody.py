@@ -79,9 +79,9 @@ class Custodian:
         Waits for as long as it takes to see that a silent holder is gone.
         """
         taken = self.take(name, identity, generation, folder)
-        first = self._beat_of(taken) if isinstance(taken, Holder) else b""
+        seen = self.beat_of(taken) if isinstance(taken, Holder) else b""
         while isinstance(taken, Holder):
-            if self._beat_of(taken) != first or self._is_at_work_here(taken):
+            if self.shows_life(taken, seen):
                 display = f"{layout.unflat(layout.flat(name))}-{layout.short(identity)}"
                 raise StepError(
                     f"{display} is held by run {taken.run} on {taken.host} (pid {taken.pid}), which lives; wait "
@@ -95,11 +95,14 @@ class Custodian:
             if taken.key in self._held:
                 self.release(taken)
 
-    def _is_at_work_here(self, holder: Holder) -> bool:
+    def shows_life(self, holder: Holder, seen: bytes) -> bool:
+        """Whether a holder is known to live: its process is there on this host, or its heartbeat is not as `seen`."""
         own = self.claims.holder
-        return (holder.boot, holder.pid_namespace) == (own.boot, own.pid_namespace) and not process_is_gone(holder)
+        is_here = (holder.boot, holder.pid_namespace) == (own.boot, own.pid_namespace)
+        return (is_here and not process_is_gone(holder)) or self.beat_of(holder) != seen
 
-    def _beat_of(self, holder: Holder) -> bytes:
+    def beat_of(self, holder: Holder) -> bytes:
+        """A holder's heartbeat as it is now; nothing when there is none."""
         try:
             return self.store.read(layout.beat_key(holder.run))
         except MissingObject:

@@ -32,6 +32,8 @@ R = TypeVar("R")
 
 BATCH = 128
 """Steps between two looks at the prefix."""
+POLL_SECONDS = 5.0
+"""Between two looks at the heartbeats of holders that were silent so far."""
 SETTLE_SECONDS = 2.0
 """Between the removal of a record that other recipes could take over and the look for one that just did."""
 LEASE_SECONDS = 5.0
@@ -80,7 +82,7 @@ class Sweep:
         self._kept_files = set(collection.marks.files)
         self._kept_records = set(collection.marks.records)
         self._protected: set[StepKey] = set()
-        self._silent: list[Removal] = []
+        self._silent: list[tuple[Removal, Holder, bytes]] = []
 
     def run(self) -> None:
         """Remove everything, steps before what they refer to."""
@@ -89,12 +91,10 @@ class Sweep:
         asked = time.monotonic()
         for batch in batches(in_order(self.collection)):
             self._remove(batch)
-        if self._silent:
-            time.sleep(max(0.0, asked + SILENCE_SECONDS - time.monotonic()))
-            silent, self._silent = self._silent, []
-            for batch in batches([silent]):
-                self._remove(batch)
-            self.swept.kept_back += [f"{removal.display}: a run has it" for removal in self._silent]
+        for batch in batches([self._dead_by(asked + SILENCE_SECONDS)]):
+            self._remove(batch)
+        for removal, holder, _ in self._silent:  # somebody took one over meanwhile
+            self._keep_back(f"{removal.display}: run {holder.run} on {holder.host} has it")
         self._look_again()
         kept = self.collection.roots.runs
         runs = {run: infos for run, infos in self.collection.runs.items() if run not in kept}
@@ -103,6 +103,19 @@ class Sweep:
         remove_empty_folders(self.store, {info.key.rpartition("/")[0] for _, info in self.collection.index})
         remove_empty_folders(self.store, map(layout.run_folder, runs))
         self._tell()
+
+    def _dead_by(self, deadline: float) -> list[Removal]:
+        """Removals that somebody holds of whom nothing was seen until a time on our own clock; the others stay."""
+        silent, self._silent = self._silent, []
+        while True:
+            lively = [one for one in silent if self.custodian.shows_life(one[1], one[2])]
+            for removal, holder, _ in lively:
+                self._keep_back(f"{removal.display}: run {holder.run} on {holder.host} has it")
+            silent = [one for one in silent if one not in lively]
+            left = deadline - time.monotonic()
+            if not silent or left <= 0:
+                return [removal for removal, _, _ in silent]
+            time.sleep(min(left, POLL_SECONDS))
 
     def _remove(self, batch: Sequence[Removal]) -> None:
         self._look_again()
@@ -199,8 +212,9 @@ class Sweep:
             return None
         taken = self.custodian.take(name, identity, removal.newest + 1, removal.folder)
         if isinstance(taken, Holder):
+            seen = self.custodian.beat_of(taken)
             with self._lock:
-                self._silent.append(removal)
+                self._silent.append((removal, taken, seen))
             return None
         if self.store.exists(layout.record_key(name, identity, removal.newest + 1)):
             self._keep_back(f"{removal.display}: it was made again meanwhile")
