@@ -110,15 +110,19 @@ class Books:
 
 
 def read_books(store: Store, inventory: Inventory) -> Books:
-    """Read every record of a prefix."""
-    steps = {key: step for step, _, key in inventory.records()}
+    """Read every record of a prefix. One that is gone since the prefix was listed is taken out of the inventory."""
+    places = {key: (step, generation) for step, generation, key in inventory.records()}
     facts: dict[str, Facts] = {}
     damaged: dict[str, str] = {}
-    for key, record in stream_records(store, steps):
+    for key, record in stream_records(store, places):
+        step, generation = places[key]
         try:
-            facts[key] = facts_of(steps[key], _sound(record))
+            facts[key] = facts_of(step, _sound(record))
         except (StepError, KeyError, TypeError, ValueError, AttributeError) as error:
-            damaged[key] = str(error) if isinstance(error, StepError) else f"the record {key} is damaged ({error})"
+            if store.exists(key):
+                damaged[key] = str(error) if isinstance(error, StepError) else f"the record {key} is damaged ({error})"
+            else:
+                del inventory.steps[step].records[generation]
     return Books(facts, damaged)
 
 
@@ -222,7 +226,10 @@ def run_state(store: Store, run: str, keys: list[str], now: float) -> tuple[bool
 
 def _said_its_end(store: Store, keys: list[str]) -> bool:
     segments = sorted(key for key in keys if key.rpartition("/")[2].startswith("events-"))
-    return bool(segments) and b'"run.finished"' in store.read(segments[-1])
+    try:
+        return bool(segments) and b'"run.finished"' in store.read(segments[-1])
+    except MissingObject:  # another collection has removed the run
+        return True
 
 
 @dataclass

@@ -12,7 +12,7 @@ from marin.execution import StepError, layout, materialise
 from marin.execution.collect import Collection, Reason, plan_collection
 from marin.execution.pins import add_pin, pin_of_run, pin_of_step
 from marin.execution.roots import DAY, HOUR, Rules
-from marin.storage import Store, open_store
+from marin.storage import CountedStore, Store, open_store
 from tests.execution.forged import Forge, folder_of, identity_of, random_prefix, run_of
 from tests.execution.graphs import Probe, diamond, leaf, upper
 
@@ -222,6 +222,23 @@ def test_a_damaged_record_that_is_needed_stops_everything_and_one_that_is_not_st
     collection = plan_collection(store, nothing_is_young())
     assert above.key not in gone(collection) and above.files[0].key not in gone(collection)
     assert "damaged" in collection.kept_back[0]
+
+
+def test_what_another_collection_removes_meanwhile_is_no_damage(store: Store) -> None:
+    class Vanishing(CountedStore):
+        def read(self, key: str) -> bytes:
+            if key in vanishing:
+                self.store.delete(key)
+            return super().read(key)
+
+    forge = Forge(store)
+    record = forge.step("test/a")
+    forge.claim("test/a")
+    run = forge.run(run_of(1, age=HOUR), ["test/b"])
+    vanishing = {record.key, f"_runs/{run}/events-000001.jsonl", f"_runs/{run}/plan.json"}
+    collection = plan_collection(Vanishing(store), nothing_is_young())
+    assert not collection.books.damaged
+    assert gone(collection)[record.files[0].key] is Reason.abandoned
 
 
 def test_a_damaged_pin_or_plan_stops_everything(store: Store) -> None:
