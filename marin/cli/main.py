@@ -42,6 +42,9 @@ def build_parser() -> OneLineParser:
     cat.add_argument("what", help="a step as in `marin show` with FILE, or a key of the prefix")
     cat.add_argument("file", nargs="?", help="a file of the step")
     cat.add_argument("--limit", type=int, default=20, metavar="ROWS", help="rows of a parquet file (default: 20)")
+    documents = command("documents", "where a document came from, and what became of it")
+    documents.add_argument("action", choices=["find"], help="what to do")
+    documents.add_argument("what", metavar="ID|URL", help="a document's id, or the URL that it was found under")
     config = command("config", "the effective settings of a scale as a file for --config", prefix=False)
     config.add_argument("--scale", default="laptop")
     config.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
@@ -145,6 +148,11 @@ def run_command(known: object, rest: list[str]) -> int:
         from marin.cli import lifecycle
 
         return lifecycle.run(name, arguments)
+    if name == "documents":
+        from marin.cli.documents import find
+        from marin.storage import open_store
+
+        return find(open_store(arguments["prefix"]), arguments["what"])
     from marin.cli import inspection
 
     return inspection.run(name, arguments)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from marin.data.filtering.config import LanguageConfig, Rules
+from marin.execution import External
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,55 @@ class QualityConfig:
 
 
 @dataclass(frozen=True)
+class TakedownEntry:
+    """A document, or all documents below an address, that must go.
+
+    Attributes:
+        what: a document id (32 hex digits) or a URL; a URL that ends in ``*`` stands for all that begin like it.
+        reason: why, for those who look the document up later.
+    """
+
+    what: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.is_url and not re.fullmatch(r"[0-9a-f]{32}", self.what):
+            raise ValueError(
+                f"TakedownEntry.what is {self.what!r}; give a document id of 32 hex digits, or a URL with its scheme"
+            )
+        if "*" in self.what.removesuffix("*"):
+            raise ValueError(f"TakedownEntry.what is {self.what!r}; a * may only stand at the end")
+        if not self.reason.strip():
+            raise ValueError(f"TakedownEntry.reason of {self.what!r} is empty; say why the document must go")
+
+    @property
+    def is_url(self) -> bool:
+        """Whether it is meant by its address."""
+        return "://" in self.what
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it stands for all addresses that begin like it."""
+        return self.is_url and self.what.endswith("*")
+
+
+@dataclass(frozen=True)
+class TakedownConfig:
+    """Documents that must not be in what is made, whatever the rest of the policy says.
+
+    Attributes:
+        files: lists, one entry a line: a document id or a URL, a space, the reason. Blank lines and lines that begin
+            with ``#`` are passed over. A list that changes needs a new version.
+        entries: the same, written down here.
+        copies: the documents that duplicate removal found to be copies of a listed one go with it.
+    """
+
+    files: tuple[External, ...] = ()
+    entries: tuple[TakedownEntry, ...] = ()
+    copies: bool = True
+
+
+@dataclass(frozen=True)
 class Policy:
     """What becomes of each document.
 
@@ -41,6 +92,7 @@ class Policy:
         drop_duplicates: drop documents that another one stands in for.
         drop_contaminated: drop training documents that overlap evaluation items.
         mask_addresses: replace e-mail addresses and public IP addresses in the text.
+        takedown: documents that must go, by id or address.
         quality: quality buckets.
         samples: documents of each reason, and kept ones, that the report shows.
         title: title of the report and of the data card.
@@ -51,6 +103,7 @@ class Policy:
     drop_duplicates: bool = True
     drop_contaminated: bool = True
     mask_addresses: bool = True
+    takedown: TakedownConfig = TakedownConfig()
     quality: QualityConfig = QualityConfig()
     samples: int = 3
     title: str = "Consolidated documents"

@@ -12,7 +12,7 @@ from marin.data.consolidation.quality import assign_buckets, score
 from marin.data.filtering.config import LanguageConfig, Rules
 from marin.data.filtering.rules import REASONS, failed_rules
 
-DROP_ORDER: tuple[str, ...] = (*REASONS, "duplicate_exact", "duplicate_fuzzy", "contaminated")
+DROP_ORDER: tuple[str, ...] = ("takedown", *REASONS, "duplicate_exact", "duplicate_fuzzy", "contaminated")
 """Every reason for which a document is dropped. A document with several is counted under the first."""
 
 
@@ -27,6 +27,7 @@ class Facts:
         duplicate_reasons: why each is a duplicate, or None.
         duplicate_of: the document that stands in for it, or None.
         contaminated: whether it overlaps an evaluation item.
+        takedowns: why it is on the takedown list, or None.
     """
 
     ids: list[str] = field(default_factory=list)
@@ -35,6 +36,7 @@ class Facts:
     duplicate_reasons: list[str | None] = field(default_factory=list)
     duplicate_of: list[str | None] = field(default_factory=list)
     contaminated: list[bool] = field(default_factory=list)
+    takedowns: list[str | None] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,10 @@ class Fates:
 
 def decide(facts: Facts, policy: Policy) -> Fates:
     """Apply the policy."""
-    filtered = _filter_reasons(facts, policy)
+    filtered = [
+        "takedown" if taken else reason
+        for taken, reason in zip(_taken_down(facts, policy), _filter_reasons(facts, policy), strict=True)
+    ]
     copies = _copies(facts, filtered, policy)
     reasons = [
         filter_reason or copy or ("contaminated" if policy.drop_contaminated and contaminated else None)
@@ -96,6 +101,16 @@ def _stays(reason: str, policy: Policy) -> bool:
     if reason.startswith(("gopher", "c4", "fineweb")):
         return policy.rules is None
     return True
+
+
+def _taken_down(facts: Facts, policy: Policy) -> list[bool]:
+    """Whether each document is on the takedown list, or is a copy of one that is."""
+    if not policy.takedown.copies:
+        return [taken is not None for taken in facts.takedowns]
+    # Copies name the one that stands in for them, so a listed copy takes that one and the others with it.
+    originals = [original or own for own, original in zip(facts.ids, facts.duplicate_of, strict=True)]
+    gone = {original for original, taken in zip(originals, facts.takedowns, strict=True) if taken is not None}
+    return [original in gone for original in originals]
 
 
 def _copies(facts: Facts, filtered: Sequence[str | None], policy: Policy) -> list[str | None]:

@@ -12,13 +12,23 @@ from marin.data.consolidation.decide import DROP_ORDER
 
 @dataclass(frozen=True)
 class Sample:
-    """A document that the report shows: its beginning, and ``"kept"`` or the reason it was dropped for."""
+    """A document that the report shows: its beginning, ``"kept"`` or the reason it was dropped for, and why."""
 
     id: str
     source: str
     url: str
     label: str
+    why: str
     excerpt: str
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An entry of the takedown list, with the number of documents that it names (their copies not counted)."""
+
+    what: str
+    reason: str
+    documents: int
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,7 @@ class Summary:
         lengths: documents by the number of binary digits of their length in characters, kept and dropped.
         cells: what lies in the shards.
         samples: documents to show.
+        takedowns: the takedown list.
         emails: e-mail addresses masked.
         ips: IP addresses masked.
         validation_share: share of documents held out.
@@ -63,6 +74,7 @@ class Summary:
     lengths: dict[str, dict[int, int]]
     cells: tuple[Cell, ...]
     samples: tuple[Sample, ...]
+    takedowns: tuple[Listed, ...]
     emails: int
     ips: int
     validation_share: float

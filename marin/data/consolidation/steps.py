@@ -10,7 +10,7 @@ from marin.data.evalsets.artifacts import EvalSet
 from marin.execution import step
 
 
-@step("documents/clean", version="2", fans_out=True, cutoff=True)
+@step("documents/clean", version="3", fans_out=True, cutoff=True)
 def consolidate(
     pages: Sequence[Documents],
     signals: Sequence[Attributes],
@@ -22,7 +22,7 @@ def consolidate(
     """Documents that the policy keeps, in shards of one split, source and quality bucket each.
 
     ``report.html`` shows what was dropped and why, with samples; ``README.md`` is the data card; ``counts.json`` has
-    the numbers.
+    the numbers; ``fates/`` says of every document that came in what became of it.
 
     Args:
         pages: the sources.
@@ -32,6 +32,6 @@ def consolidate(
         evalset: the evaluation set from held-out documents; it says which share of documents is held out.
         config: the policy.
     """
-    from marin.data.consolidation.consolidate import consolidate_documents
+    from marin.data.consolidation.consolidate import Inputs, consolidate_documents
 
-    return consolidate_documents(pages, signals, duplicates, contamination, evalset, config)
+    return consolidate_documents(Inputs(pages, signals, duplicates, contamination), evalset, config)

@@ -11,19 +11,21 @@ import pyarrow.parquet as pq
 
 from marin.data.documents.artifacts import Documents, DocumentShard
 from marin.data.documents.io import CONSOLIDATED_SCHEMA, SCHEMA, documents_of
+from marin.data.documents.schema import FATES
 from marin.execution import Artifact, StepError
 
 _LABELS = ("source", "split", "quality")
 
 
 def describe_documents(files: Artifact) -> Documents:
-    """The artifact over an artifact's parquet files, in the order of their names; empty ones are left out.
+    """The artifact over an artifact's parquet files, in the order of their names; empty ones and fates are
+    left out.
 
     Raises:
         StepError: there is no parquet file, or one is none of documents: a column is missing or of another type, a
             required value is null, ids stand twice, or a shard holds several sources, splits or qualities.
     """
-    names = files.names("*.parquet")
+    names = [name for name in files.names("*.parquet") if not name.startswith(FATES)]
     if not names:
         raise StepError("there is no parquet file, so there are no documents; shards of documents are called *.parquet")
     shards = [shard for name in names if (shard := describe_shard(files, name)) is not None]

@@ -17,6 +17,9 @@ COLUMNS = ("id", "text", "text_hash", "source", "url", "language", "metadata")
 CONSOLIDATED_COLUMNS = (*COLUMNS, "split", "quality")
 """Columns of a shard of consolidated documents."""
 
+FATES = "fates/"
+"""Folder of the files beside consolidated documents that say what became of each document that came in."""
+
 _INT64 = 2**63
 
 

@@ -42,6 +42,7 @@ def facts(*entries: tuple[str, dict[str, Any], str | None, bool]) -> Facts:
         found.duplicate_of.append(original)
         found.duplicate_reasons.append("duplicate_exact" if original else None)
         found.contaminated.append(contaminated)
+        found.takedowns.append(None)
     return found
 
 

@@ -1,0 +1,128 @@
+"""`marin documents find`: where a document came from, what was found about it, and where it went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from marin.execution import Record, StepError
+from marin.storage import Store
+
+if TYPE_CHECKING:
+    from marin.data.consolidation.prefix_records import PrefixRecords
+    from marin.data.consolidation.trace import Fate, Found
+
+_CRAWL = "marin.data.crawl.artifacts:Crawl"
+_TOKENS = "marin.tokens.shards.artifacts:TokenShards"
+_MIXTURE = "marin.tokens.mixture.artifacts:Mixture"
+_CHECKPOINT = "marin.checkpoint.artifacts:Checkpoint"
+_UNTOLD = frozenset({"id", "reason", "reasons"})
+
+
+def find(store: Store, what: str) -> int:
+    """Print the history of every document of an id or URL.
+
+    Raises:
+        StepError: no step made such a document.
+    """
+    from marin.data.consolidation.prefix_records import PrefixRecords
+    from marin.data.consolidation.trace import find_documents
+
+    records = PrefixRecords(store)
+    count = 0
+    for found in find_documents(records, what):
+        if count:
+            print()
+        count += 1
+        for line in _history(records, found):
+            print(line)
+    for key in records.damaged:
+        print(f"the record {key} is damaged and was passed over")
+    if not count:
+        raise StepError(
+            f"no document of {store.url} is {what!r}; a page that gave no document is counted in extraction.json of "
+            "documents/pages"
+        )
+    return 0
+
+
+def _history(records: PrefixRecords, found: Found) -> Iterator[str]:
+    from marin.data.consolidation.trace import fates, verdicts
+
+    columns = found.columns
+    yield f"document {columns['id']}"
+    yield f"  source      {columns['source']}"
+    yield f"  url         {columns['url'] or 'none'}"
+    yield f"  text hash   {columns['text_hash']}"
+    yield from _origin(records, found)
+    yield f"  made by     {found.record.display}, run {found.record.provenance.get('run', 'unknown')}"
+    yield f"              {found.shard.name}, row {found.row}"
+    judged = list(verdicts(records, found))
+    for verdict in judged:
+        reasons = verdict.columns.get("reasons") or [reason for reason in [verdict.columns.get("reason")] if reason]
+        yield f"  {verdict.kind:<11} {', '.join(reasons) or 'passes'} [{verdict.record.display}]"
+        for name, value in verdict.columns.items():
+            if name not in _UNTOLD and value not in (None, []):
+                yield f"    {name:<34} {_shown(value)}"
+    for fate in fates(records, found, judged):
+        yield from _fate(records, fate, columns["id"])
+
+
+def _origin(records: PrefixRecords, found: Found) -> Iterator[str]:
+    """The crawl or source, and the place in its files."""
+    metadata = found.metadata
+    for record in records.upstream_of(found.record):
+        if record.result_type == _CRAWL:
+            yield f"  crawl       {record.display}, run {record.provenance.get('run', 'unknown')}"
+            keys = {file.name: file.key for file in record.files}
+            for warc in record.result["warcs"]:
+                if warc["name"] == metadata.get("warc"):
+                    yield f"  lies in     {warc['url'] or records.store.url_of(keys[warc['name']])}"
+    for name, value in metadata.items():
+        yield f"  {name:<11} {_shown(value)}"
+
+
+def _fate(records: PrefixRecords, fate: Fate, document_id: str) -> Iterator[str]:
+    if fate.reason is not None:
+        why = f": {fate.why}" if fate.why else ""
+        yield f"  dropped     {fate.reason}{why} [{fate.record.display}]"
+        return
+    assert fate.shard is not None
+    yield f"  kept        {fate.shard.name}, row {fate.row} [{fate.record.display}]"
+    seen: dict[str, Record] = {}
+    for record, name, place in _token_shards(records, fate, document_id):
+        yield f"  tokens      {name}.bin, document {place} [{record.display}]"
+        for user in records.below(record):
+            seen.setdefault(user.identity, user)
+    for record in seen.values():
+        if record.result_type == _MIXTURE:
+            yield f"  mixture     {record.display}"
+    for record in seen.values():
+        if record.result_type == _CHECKPOINT:
+            step = record.result.get("step", "unknown")
+            yield f"  training    {record.display}, run {record.provenance.get('run', 'unknown')}, {step} steps"
+
+
+def _token_shards(records: PrefixRecords, fate: Fate, document_id: str) -> Iterator[tuple[Record, str, int]]:
+    """The token shards that hold a document, with its place in each."""
+    from marin.data.documents.lookup import matching_rows
+    from marin.tokens.shards.artifacts import TokenShards
+
+    for record in records.users_of(fate.record):
+        if record.result_type != _TOKENS:
+            continue
+        shards = records.artifact(record, TokenShards)
+        selection = shards.selection
+        chosen = fate.clean.select(split=selection.split, source=selection.source, quality=selection.quality)
+        if fate.shard not in chosen:
+            continue
+        for shard in shards.shards:
+            name = f"{shard.name}.documents.parquet"
+            for place in matching_rows(shards, name, "id", lambda value: value == document_id):
+                yield record, shard.name, place
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,152 @@
+"""The takedown list: what it names goes, with its copies, and is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from marin.data.consolidation.config import Policy, TakedownConfig, TakedownEntry
+from marin.data.consolidation.decide import decide
+from marin.data.consolidation.takedown import TakedownList, load_takedowns
+from marin.data.documents.addresses import canonical_url
+from marin.data.documents.schema import FATES
+from marin.execution import External, StepError
+from tests.data.consolidation.test_consolidate import rows, run
+from tests.data.consolidation.test_decide import PROSE, facts, row
+from tests.data.dedup.texts import prose
+
+ID = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.org/a",
+        "https://example.org/a/",
+        "HTTPS://EXAMPLE.org:443/a#part",
+        " http://example.org:80/a ",
+    ],
+)
+def test_a_page_is_found_however_its_address_is_written(url: str) -> None:
+    entry = TakedownEntry("https://example.org/a", "asked for")
+    assert TakedownList([entry]).find(ID, url) is entry
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://example.org/A", "https://example.org/a/b", "https://example.org/a?p=1", "https://example.com/a", None],
+)
+def test_other_pages_are_not_meant(url: str | None) -> None:
+    assert TakedownList([TakedownEntry("https://example.org/a", "asked for")]).find(ID, url) is None
+
+
+def test_a_star_means_all_addresses_below_and_no_other_host() -> None:
+    site = TakedownList([TakedownEntry("https://example.org*", "asked for")])
+    assert site.find(ID, "http://example.org") and site.find(ID, "https://example.org/any/page?x=1")
+    assert site.find(ID, "https://example.organic/any") is None
+    folder = TakedownList([TakedownEntry("https://example.org/b/*", "asked for")])
+    assert folder.find(ID, "https://example.org/b") and folder.find(ID, "https://example.org/b/c")
+    assert folder.find(ID, "https://example.org/bc") is None
+
+
+@pytest.mark.parametrize(
+    ("what", "reason", "field"),
+    [
+        ("example.org/a", "asked for", "what"),
+        ("0123", "asked for", "what"),
+        ("https://*.example.org/", "asked for", "what"),
+        (ID, " ", "reason"),
+    ],
+)
+def test_entries_without_a_document_or_reason_are_refused(what: str, reason: str, field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        TakedownEntry(what, reason)
+
+
+def test_a_broken_url_is_compared_as_it_stands() -> None:
+    assert canonical_url("http://[broken/") == "http://[broken/"
+    assert canonical_url("no url") == "no url"
+
+
+def test_files_hold_an_entry_a_line_and_a_wrong_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text(f"# asked for in May\n\n{ID}\tright to be forgotten\nhttps://example.org/*  a court order\n")
+    found = load_takedowns(TakedownConfig(files=(External(str(path), "1"),)))
+    assert [(entry.what, entry.reason) for entry in found.entries] == [
+        (ID, "right to be forgotten"),
+        ("https://example.org/*", "a court order"),
+    ]
+    path.write_text(f"{ID} asked for\n{ID}\n")
+    with pytest.raises(StepError, match="line 2"):
+        load_takedowns(TakedownConfig(files=(External(str(path), "1"),)))
+
+
+def test_copies_go_with_a_listed_document_in_both_directions_unless_they_are_to_stay() -> None:
+    given = facts(
+        ("a", row(PROSE), None, False),
+        ("b", row(PROSE), "a", False),
+        ("c", row(PROSE), "a", False),
+        ("d", row(PROSE), None, False),
+    )
+    given.takedowns[1] = "asked for"
+    assert decide(given, Policy()).reasons == ["takedown", "takedown", "takedown", None]
+    alone = Policy(takedown=TakedownConfig(copies=False))
+    assert decide(given, alone).reasons == [None, "takedown", "duplicate_exact", None]
+    # When the listed one is the one that stands for the others, a copy takes its place.
+    given.takedowns[:2] = ["asked for", None]
+    assert decide(given, alone).reasons == ["takedown", None, "duplicate_exact", None]
+
+
+def test_a_takedown_comes_before_every_other_reason() -> None:
+    given = facts(("a", row("Too short."), None, True))
+    given.takedowns[0] = "asked for"
+    assert decide(given, Policy()).reasons == ["takedown"]
+
+
+def test_listed_documents_are_gone_from_the_shards_counted_and_shown_without_their_text(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("https://web.invalid/3 the author asked for it\nhttp://web.invalid/none nobody has it\n")
+    policy = Policy(
+        takedown=TakedownConfig(
+            files=(External(str(path), "2026-11"),),
+            entries=(TakedownEntry("http://books.invalid/1*", "a court order"),),
+        )
+    )
+    clean = run(tmp_path / "p", 2, policy)
+    urls = {document.url for _, document in rows(clean)}
+    assert urls.isdisjoint({"http://web.invalid/3", "http://web.invalid/copy"})
+    assert not any(url.startswith("http://books.invalid/1") for url in urls)
+    assert "http://web.invalid/4" in urls and "http://books.invalid/2" in urls
+    counts = clean.read_json("counts.json")
+    listed = {entry["what"]: entry["documents"] for entry in counts["takedowns"]}
+    assert listed == {"https://web.invalid/3": 1, "http://web.invalid/none": 0, "http://books.invalid/1*": 11}
+    # Page 3, its copy, and pages 1 and 10 to 19 of the books.
+    assert counts["dropped"]["takedown"] == 2 + 11
+    assert counts["read"] == counts["kept"] + sum(counts["dropped"].values())
+    report = clean.read("report.html").decode()
+    assert "a court order" in report
+    assert prose(3)[:40] not in report
+
+
+def test_every_document_that_came_in_has_a_fate_beside_its_shard(tmp_path: Path) -> None:
+    clean = run(tmp_path, 3)
+    found: list[dict[str, Any]] = []
+    for name in clean.names(f"{FATES}*"):
+        with clean.open(name) as stream:
+            found += pq.read_table(stream).to_pylist()
+    counts = clean.read_json("counts.json")
+    assert len(found) == counts["read"]
+    reasons = [fate["reason"] for fate in found if fate["reason"] is not None]
+    assert {reason: reasons.count(reason) for reason in reasons} == counts["dropped"]
+    kept = {fate["id"]: fate for fate in found if fate["reason"] is None}
+    stored = {document.id: shard for shard, document in rows(clean)}
+    assert kept.keys() == stored.keys()
+    for document_id, shard in stored.items():
+        fate = kept[document_id]
+        assert (fate["split"], fate["quality"]) == (shard.split, shard.quality)
+        assert f"/{fate['bundle']:05d}-" in shard.name
+    (copy,) = [fate for fate in found if fate["reason"] == "duplicate_exact"]
+    assert copy["why"] in stored
