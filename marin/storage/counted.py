@@ -84,5 +84,8 @@ class CountedStore(Store):
     def url_of(self, key: str) -> str:
         return self.store.url_of(key)
 
+    def sweep(self) -> None:
+        self.store.sweep()
+
     def local_path(self, key: str) -> Path | None:
         return self.store.local_path(key)

@@ -3,59 +3,66 @@
 `create` writes a temporary file, syncs it, and links it to its name: `os.link` refuses an existing name in one step,
 so a reader never sees a torn object and a kill leaves none. The folder is synced afterwards, so that the name
 survives a power cut as well.
+
+A graph of thousands of small steps is mostly these calls: paths are texts here, and no folder is looked for before it
+is missed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import random
+import stat
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeVar, cast
 
 from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Store, check_key
 from marin.storage.writer import ChecksummedWriter
 
+T = TypeVar("T")
+
 TEMPORARY = "_tmp"
 FOLDER_TRIES = 20
 FOLDER_PAUSE_SECONDS = 0.01
+LEFT_OVER_SECONDS = 24 * 3600.0
+"""A temporary file that nobody has touched for so long belongs to nobody, unless its writer still holds its lock."""
 
 
-def sync_folder(folder: Path) -> None:
+def sync_folder(folder: str) -> None:
     """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: str) -> None:
     """Create a folder with its missing ancestors, durably."""
-    missing: list[Path] = []
+    missing: list[str] = []
     ancestor = folder
-    while not ancestor.exists():
+    while not os.path.exists(ancestor):
         missing.append(ancestor)
-        ancestor = ancestor.parent
-    folder.mkdir(parents=True, exist_ok=True)
+        ancestor = os.path.dirname(ancestor)
+    os.makedirs(folder, exist_ok=True)
     for path in reversed(missing):
-        sync_folder(path.parent)
+        sync_folder(os.path.dirname(path))
 
 
-def act_in_folder(folder: Path, act: Callable[[], object]) -> None:
-    """Make a folder and act in it; again when the folder, still empty, was removed in between by who cleans up."""
-    for attempt in range(FOLDER_TRIES):
-        try:
-            make_folder(folder)
-            act()
-        except FileNotFoundError:
-            if attempt == FOLDER_TRIES - 1:
-                raise
-            time.sleep(random.uniform(0, FOLDER_PAUSE_SECONDS))  # else the two might keep step
-        else:
-            return
+def act_in_folder(folder: str, act: Callable[[], T]) -> T:
+    """Act in a folder that may be missing, or be removed in between, still empty, by who cleans up."""
+    for _ in range(FOLDER_TRIES):
+        with contextlib.suppress(FileNotFoundError):
+            return act()
+        make_folder(folder)
+        with contextlib.suppress(FileNotFoundError):
+            return act()
+        time.sleep(random.uniform(0, FOLDER_PAUSE_SECONDS))  # else the two might keep step
+    return act()
 
 
 class LocalStore(Store):
@@ -65,112 +72,145 @@ class LocalStore(Store):
         self.root = root
         self.url = str(root)
 
-    def _path(self, key: str) -> Path:
-        return self.root / check_key(key)
+    def _path(self, key: str) -> str:
+        return f"{self.url}/{check_key(key)}"
 
-    def _temporary(self) -> Path:
-        folder = self.root / TEMPORARY
-        make_folder(folder)
-        return folder / uuid.uuid4().hex
+    def _folder(self, prefix: str) -> str:
+        return self._path(prefix.rstrip("/")) if prefix.strip("/") else self.url
 
-    def _write_temporary(self, data: bytes) -> Path:
-        temporary = self._temporary()
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        return temporary
+    def _temporary(self) -> tuple[str, int]:
+        """A new file in `_tmp`, open for writing: (path, descriptor)."""
+        folder = f"{self.url}/{TEMPORARY}"
+        path = f"{folder}/{os.urandom(16).hex()}"
+        descriptor = act_in_folder(folder, lambda: os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        with contextlib.suppress(OSError):  # a file system without locks: nothing is swept there either
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return path, descriptor
+
+    def _write_temporary(self, data: bytes) -> str:
+        path, descriptor = self._temporary()
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(descriptor, left) :]
+            os.fsync(descriptor)
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(descriptor)
+        return path
 
     def read(self, key: str) -> bytes:
-        try:
-            return self._path(key).read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise MissingObject(f"nothing lies under {self.url_of(key)}") from error
+        with self.open(key) as stream:
+            return stream.read()
 
     def open(self, key: str) -> BinaryIO:
+        path = self._path(key)
         try:
-            return open(self._path(key), "rb")
+            return open(path, "rb")
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise MissingObject(f"nothing lies under {self.url_of(key)}") from error
+            raise MissingObject(f"nothing lies under {path}") from error
 
     def create(self, key: str, data: bytes) -> None:
         path = self._path(key)
-        if path.exists():
-            raise AlreadyExists(f"{self.url_of(key)} exists")
+        if os.path.lexists(path):
+            raise AlreadyExists(f"{path} exists")
+        folder = os.path.dirname(path)
         temporary = self._write_temporary(data)
         try:
-            act_in_folder(path.parent, lambda: os.link(temporary, path))
+            act_in_folder(folder, lambda: os.link(temporary, path))
         except FileExistsError as error:
-            raise AlreadyExists(f"{self.url_of(key)} exists") from error
+            raise AlreadyExists(f"{path} exists") from error
         finally:
-            temporary.unlink()
-        sync_folder(path.parent)
+            os.unlink(temporary)
+        sync_folder(folder)
 
     def put(self, key: str, data: bytes) -> None:
         path = self._path(key)
         temporary = self._write_temporary(data)
-        act_in_folder(path.parent, lambda: os.replace(temporary, path))
+        act_in_folder(os.path.dirname(path), lambda: os.replace(temporary, path))
 
     def writer(self, key: str) -> ChecksummedWriter:
         path = self._path(key)
-        temporary = self._temporary()
-        stream = cast(BinaryIO, open(temporary, "wb"))  # noqa: SIM115 - the writer closes it
+        temporary, descriptor = self._temporary()
+        stream = cast(BinaryIO, os.fdopen(descriptor, "wb"))
         return ChecksummedWriter(stream, _LocalCommit(stream, temporary, path))
 
     def size(self, key: str) -> int | None:
         try:
-            status = self._path(key).stat()
+            status = os.stat(self._path(key))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return status.st_size if not self._path(key).is_dir() else None
+        return None if stat.S_ISDIR(status.st_mode) else status.st_size
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
-        start = self.root / check_key(prefix.rstrip("/")) if prefix.strip("/") else self.root
         found: list[ObjectInfo] = []
-        folders = [start]
-        skip = self.root / TEMPORARY
+        folders = [self._folder(prefix)]
+        strip = len(self.url) + 1
+        skip = f"{self.url}/{TEMPORARY}"
         while folders:
             folder = folders.pop()
             try:
-                entries = list(os.scandir(folder))
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        path = entry.path
+                        if entry.is_dir(follow_symlinks=False):
+                            if path != skip:
+                                folders.append(path)
+                            continue
+                        with contextlib.suppress(FileNotFoundError):
+                            found.append(ObjectInfo(path[strip:], entry.stat().st_size))
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    if Path(entry.path) != skip:
-                        folders.append(Path(entry.path))
-                    continue
-                try:
-                    size = entry.stat().st_size
-                except FileNotFoundError:
-                    continue
-                found.append(ObjectInfo(Path(entry.path).relative_to(self.root).as_posix(), size))
-        return sorted(found, key=lambda info: info.key)
+        found.sort(key=lambda info: info.key)
+        return found
 
     def folders(self, prefix: str = "") -> tuple[str, ...]:
-        start = self.root / check_key(prefix.rstrip("/")) if prefix.strip("/") else self.root
+        skip = f"{self.url}/{TEMPORARY}"
         try:
-            entries = list(os.scandir(start))
+            with os.scandir(self._folder(prefix)) as entries:
+                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.path != skip]
         except (FileNotFoundError, NotADirectoryError):
             return ()
-        skip = str(self.root / TEMPORARY)
-        names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.path != skip]
         return tuple(sorted(names))
 
     def delete(self, key: str) -> None:
-        self._path(key).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path(key))
 
     def url_of(self, key: str) -> str:
-        return str(self._path(key))
+        return self._path(key)
 
     def local_path(self, key: str) -> Path | None:
-        return self._path(key)
+        return Path(self._path(key))
+
+    def sweep(self) -> None:
+        """Remove temporary files of killed writers: untouched for a day, and without the lock that a writer holds."""
+        before = time.time() - LEFT_OVER_SECONDS
+        with (
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(f"{self.url}/{TEMPORARY}") as entries,
+        ):
+            for entry in entries:
+                with contextlib.suppress(OSError):  # it went, it is another user's, its writer lives, or no locks
+                    if entry.stat(follow_symlinks=False).st_mtime < before:
+                        _remove_unlocked(entry.path)
+
+
+def _remove_unlocked(path: str) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    finally:
+        os.close(descriptor)
 
 
 class _LocalCommit:
     """Moves the finished temporary file to its name. The key is the writer's own: no other writer has it."""
 
-    def __init__(self, stream: BinaryIO, temporary: Path, path: Path) -> None:
+    def __init__(self, stream: BinaryIO, temporary: str, path: str) -> None:
         self.stream = stream
         self.temporary = temporary
         self.path = path
@@ -179,9 +219,11 @@ class _LocalCommit:
         self.stream.flush()
         os.fsync(self.stream.fileno())
         self.stream.close()
-        act_in_folder(self.path.parent, lambda: os.replace(self.temporary, self.path))
-        sync_folder(self.path.parent)
+        folder = os.path.dirname(self.path)
+        act_in_folder(folder, lambda: os.replace(self.temporary, self.path))
+        sync_folder(folder)
 
     def discard(self) -> None:
         self.stream.close()
-        self.temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.temporary)

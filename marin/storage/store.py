@@ -12,6 +12,7 @@ What is promised, on every back end:
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -57,9 +58,13 @@ Page = list[ObjectInfo]
 """What a store lists in one answer."""
 
 
+BAD_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|\0")
+"""An empty, `.` or `..` part, or a zero byte."""
+
+
 def check_key(key: str) -> str:
     """The key itself, or `InvalidKey` when it could leave the prefix or name nothing."""
-    if not key or any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
+    if BAD_KEY.search(key):
         raise InvalidKey(f"{key!r} is no object key: parts between slashes must not be empty, '.' or '..'")
     return key
 
@@ -122,6 +127,10 @@ class Store(ABC):
         """The object as a file of this machine, where the store is a local folder."""
         return None
 
+    def sweep(self) -> None:
+        """Remove what killed writers left behind long ago, where the store does not see to it by itself."""
+        return
+
     def exists(self, key: str) -> bool:
         """Whether an object lies under the key."""
         return self.size(key) is not None
@@ -145,6 +154,7 @@ class Store(ABC):
         try:
             self.create(probe, b"2")
         except AlreadyExists:
+            self.sweep()
             return
         finally:
             self.delete(probe)

@@ -146,12 +146,13 @@ def test_trouble_that_does_not_pass_is_a_store_that_is_unavailable_within_the_bu
 ) -> None:
     store = troubled.with_patience(SHORT)
     assert store.size("there") == len(BIG)
+    troubled.faults.seen.clear()
     troubled.faults.always = fault
     start = time.monotonic()
     with pytest.raises(StoreUnavailable, match=rf"{BUCKET}.*again later"):
         USES[use][0](store)
     assert time.monotonic() - start < 10.0
-    assert len(troubled.faults.seen) > 3
+    assert len(troubled.faults.seen) >= 2
     troubled.faults.always = ""
     assert [info.key for info in troubled.direct.list()] == ["there"]
 
