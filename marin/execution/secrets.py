@@ -8,6 +8,7 @@ the stores. `Secret.value()` gives the value inside a step's body, a shard funct
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import json
 import os
@@ -37,17 +38,14 @@ STORE_VARIABLES = (
     "AWS_ROLE_ARN",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
-    "FSSPEC_GCS_TOKEN",
-    "FSSPEC_S3_ENDPOINT_URL",
-    "FSSPEC_S3_KEY",
-    "FSSPEC_S3_SECRET",
     "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT",
     "GOOGLE_CLOUD_PROJECT",
     "HF_ENDPOINT",
     "HF_TOKEN",
     "STORAGE_EMULATOR_HOST",
 )
-"""Variables by which the clients of object stores find their servers and their credentials."""
+"""Variables by which the clients of object stores find their servers and their credentials; and all of `FSSPEC_…`."""
+FSSPEC = "FSSPEC_"
 
 STORE_FILES = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "GOOGLE_APPLICATION_CREDENTIALS")
 """Variables that name a file of the driver's machine, whose contents travel."""
@@ -197,7 +195,8 @@ def secret_values(wanted: Iterable[tuple[str, Secret]], environment: Mapping[str
 
 def store_credentials(environment: Mapping[str, str]) -> SecretValues:
     """What the stores' clients on a worker need of the driver's environment; its secrets are masked from here on."""
-    found = {name: environment[name] for name in STORE_VARIABLES if environment.get(name)}
+    wanted = [*STORE_VARIABLES, *sorted(name for name in environment if name.startswith(FSSPEC))]
+    found = {name: environment[name] for name in wanted if environment.get(name)}
     files = {}
     for name in STORE_FILES:
         path = environment.get(name)
@@ -250,6 +249,8 @@ def _in_environment(secrets: SecretValues) -> Iterator[None]:
                 wanted[name] = stack.enter_context(_file_in_memory(name, content))
         changed = {name: os.environ.get(name) for name, value in wanted.items() if os.environ.get(name) != value}
         os.environ.update({name: wanted[name] for name in changed})
+        if any(name.startswith(FSSPEC) for name in changed):
+            stack.enter_context(_fsspec_settings())
         try:
             yield
         finally:
@@ -258,6 +259,20 @@ def _in_environment(secrets: SecretValues) -> Iterator[None]:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = old
+
+
+@contextlib.contextmanager
+def _fsspec_settings() -> Iterator[None]:
+    """fsspec reads its variables once, when it is imported: have it read them again for a block."""
+    from fsspec.config import conf, set_conf_env
+
+    before = copy.deepcopy(conf)
+    set_conf_env(conf)
+    try:
+        yield
+    finally:
+        conf.clear()
+        conf.update(before)
 
 
 def _holds(path: str | None, content: str) -> bool:

@@ -164,6 +164,17 @@ def test_store_credentials_are_set_around_the_work_and_restored(monkeypatch: pyt
     assert "AWS_SECRET_ACCESS_KEY" not in os.environ
 
 
+def test_what_fsspec_reads_once_reaches_it_in_a_worker_that_has_imported_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fsspec.config
+
+    monkeypatch.delenv("FSSPEC_GS_TOKEN", raising=False)
+    before = dict(fsspec.config.conf)
+    with available(store_credentials({"FSSPEC_GS_TOKEN": "a-token-of-gs"})):
+        assert fsspec.config.conf["gs"]["token"] == "a-token-of-gs"
+    assert fsspec.config.conf == before
+    assert redact("a-token-of-gs") == "***"
+
+
 def test_a_file_of_credentials_reaches_the_worker_without_lying_on_a_disk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
