@@ -102,18 +102,16 @@ class RayBackend:
                 start_embedded(cpus)
             else:
                 self._join(address, store)
-        self._watch = HeadWatch(endpoints(address if not embedded else None), self._lose)
+        self._watch = HeadWatch(endpoints("the Ray of this run" if embedded else "the cluster's head"), self._lose)
         self._watch.start()
 
     def _join(self, address: str, store: Store | None) -> None:
         self._credentials = store_credentials(os.environ)
         prefix = store.local_path("_") if store is not None else None
         shipment = join(address, [prefix.parent] if prefix is not None else [])
-        expected = versions()
-        if shipment is not None:
-            del expected["marin"]  # every node gets this process's own
         try:
-            self._standard = examine(expected, store)
+            # Where code was sent, every node has this process's own.
+            self._standard = examine(versions(source=shipment is None), store)
         except BaseException:
             ray.shutdown()
             raise
@@ -222,16 +220,14 @@ class RayBackend:
         self.cancel()
 
 
-def endpoints(address: str | None) -> list[Endpoint]:
-    """What must listen as long as this process can use Ray: the head, and the Ray of this machine."""
+def endpoints(head: str) -> list[Endpoint]:
+    """What must listen as long as this process can use Ray: the head, which is called so, and this machine's node."""
     context = ray.get_runtime_context()
     host, _, port = context.gcs_address.rpartition(":")
-    what = f"the head of the Ray cluster {address}" if address is not None else "the Ray of this run"
-    found = [Endpoint(what, host.strip("[]"), int(port))]
+    found = [Endpoint(head, host.strip("[]"), int(port))]
     for node in ray.nodes():
         if node["NodeID"] == context.get_node_id():
-            what = "the Ray of this machine"
-            found.append(Endpoint(what, node["NodeManagerAddress"], node["NodeManagerPort"]))
+            found.append(Endpoint("the Ray of this machine", node["NodeManagerAddress"], node["NodeManagerPort"]))
     return found
 
 

@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from marin.execution.context import RunSpec
 from marin.execution.failures import StepError
-from marin.execution.versions import differences, told, versions
+from marin.execution.versions import SOURCE, differences, told, versions
 from marin.storage import MissingObject, Store
 
 ANSWER_SECONDS = 120.0
@@ -42,7 +42,8 @@ class Standard:
         if not self.versions or this_node() in self.looked_at:
             return
         node = f"the node {socket.gethostname()}"
-        found = [one for one in differences(self.versions, versions()) if one.decisive]
+        here = versions(SOURCE in self.versions)
+        found = [one for one in differences(self.versions, here) if one.decisive]
         if found:
             raise StepError(f"{told(node, found)}; {ENVIRONMENT_ADVICE}")
         if spec.store.local_path(spec.claim.key) is not None and not spec.store.exists(spec.claim.key):
@@ -65,14 +66,12 @@ def unseen(nodes: list[str], store: Store) -> str:
     )
 
 
-def _describe(store: Store | None, probe: str) -> tuple[dict[str, str], bool]:
+def _describe(source: bool, store: Store | None, probe: str) -> tuple[dict[str, str], bool]:
     """What a node has, and whether it sees the driver's probe; runs on that node."""
-    if store is None:
-        return versions(), True
     try:
-        return versions(), store.read(probe) == probe.encode()
+        return versions(source), store is None or store.read(probe) == probe.encode()
     except MissingObject:
-        return versions(), False
+        return versions(source), False
 
 
 _description = ray.remote(num_cpus=0, max_retries=0)(_describe)
@@ -98,7 +97,7 @@ def examine(expected: Mapping[str, str], store: Store | None) -> Standard:
     if local is not None:
         local.create(probe, probe.encode())
     try:
-        answers = _ask(local, probe)
+        answers = _ask(SOURCE in expected, local, probe)
     finally:
         if local is not None:
             local.delete(probe)
@@ -127,14 +126,13 @@ def examine(expected: Mapping[str, str], store: Store | None) -> Standard:
     return Standard(expected, frozenset(answers))
 
 
-def _ask(store: Store | None, probe: str) -> dict[str, tuple[dict[str, str], bool] | str]:
+def _ask(source: bool, store: Store | None, probe: str) -> dict[str, tuple[dict[str, str], bool] | str]:
     """What each node says, or why it says nothing."""
     tasks: dict[Any, str] = {}
     for name in alive_nodes():
         place = NodeAffinitySchedulingStrategy(name, soft=False)
-        tasks[_description.options(scheduling_strategy=place, name="marin looks at this node").remote(store, probe)] = (
-            name
-        )
+        task = _description.options(scheduling_strategy=place, name="marin looks at this node")
+        tasks[task.remote(source, store, probe)] = name
     ready, silent = ray.wait(list(tasks), num_returns=len(tasks), timeout=ANSWER_SECONDS)
     answers: dict[str, tuple[dict[str, str], bool] | str] = {
         tasks[reference]: f"did not answer in {ANSWER_SECONDS:.0f} s" for reference in silent

@@ -34,6 +34,7 @@ DECISIVE = (
 """Packages of which another version may give another result, or cannot read what this one pickled."""
 CLIENTS = ("fsspec", "gcsfs", "s3fs")
 """Clients of stores: what lies in a store does not depend on them."""
+SOURCE = "marin"
 ABSENT = "none"
 
 
@@ -47,12 +48,14 @@ class Difference:
     decisive: bool
 
 
-def versions() -> dict[str, str]:
-    """What this process runs on, by package: Python's minor version, the digest of marin's source, and distributions.
+def versions(source: bool = True) -> dict[str, str]:
+    """What this process runs on, by package: Python's minor version, the digest of marin's `source`, distributions.
 
     Local parts of a version (torch's +cpu, +cu130) are left out: they name the machine that a build is for.
     """
-    found = {"python": ".".join(platform.python_version_tuple()[:2]), "marin": source_digest()}
+    found = {"python": ".".join(platform.python_version_tuple()[:2])}
+    if source:
+        found[SOURCE] = source_digest()
     for name in (*DECISIVE, *CLIENTS):
         try:
             found[name] = importlib.metadata.version(name).partition("+")[0]

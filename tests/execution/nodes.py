@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,9 @@ class Nodes:
 
         head = {"num_cpus": 0, "include_dashboard": False, "resources": {"marin_fixed": 1}}
         self.cluster = Cluster(True, head_node_args={**head, "object_store_memory": OBJECT_STORE_BYTES})
-        self.workers = [self.add(count, wait=False) for count in processors]
+        self.workers: list[Any] = []
+        for count in processors:
+            self.add(count, wait=False)
         self.cluster.wait_for_nodes(PATIENCE_SECONDS)
 
     @property
@@ -43,8 +46,13 @@ class Nodes:
 
     def add(self, processors: int, environment: Mapping[str, str] | None = None, wait: bool = True) -> Any:
         """One node more, whose workers have these environment variables too."""
+        # A folder of its own for the code that it is sent: nodes of one machine would unpack it over each other.
+        folder = f"runtime_resources_{uuid.uuid4().hex}"
+        size = {"num_cpus": processors, "object_store_memory": OBJECT_STORE_BYTES}
         with _environment(environment or {}):
-            return self.cluster.add_node(wait, num_cpus=processors, object_store_memory=OBJECT_STORE_BYTES)
+            node = self.cluster.add_node(wait, runtime_env_dir_name=folder, **size)
+        self.workers.append(node)
+        return node
 
     def kill(self, node: Any) -> None:
         """A node is gone, without a word."""
@@ -108,9 +116,9 @@ def _join(address: str, environment: Mapping[str, str]) -> None:
     _kept.append(Kept(address))
 
 
-def _run(target: Artifact, store: Store) -> Report:
+def _run(build: Callable[..., Artifact], arguments: tuple[Any, ...], store: Store) -> Report:
     started = time.monotonic()
-    plan = make_plan([target], store)
+    plan = make_plan([build(*arguments)], store)
     result = Runner(store, plan, RunOptions(retry_pause=0.1), lambda: _kept[0]).run()
     digests = [record_of(step, store).output_digest for step in plan.targets] if result.succeeded else []
     return Report(
@@ -121,8 +129,8 @@ def _run(target: Artifact, store: Store) -> Report:
     )
 
 
-def _reserve(processors: int) -> Any:
-    """Take single processors away from all work; returns what gives them back."""
+def _reserve(processors: int) -> None:
+    """Take single processors away from all work."""
     import ray
     from ray.util.placement_group import placement_group
 
@@ -137,13 +145,13 @@ def _give_back() -> None:
     remove_placement_group(_kept.pop())
 
 
-def _examine(store: Store | None) -> str:
+def _examine(store: Store, compare: bool) -> str:
     """What is said of the nodes as they are."""
     from marin.execution.nodes import examine
     from marin.execution.versions import versions
 
     try:
-        examine(versions(), store)
+        examine(versions(source=False) if compare else {}, store)
     except StepError as error:
         return str(error)
     return ""
@@ -157,26 +165,29 @@ class Joined:
             1, mp_context=get_context("spawn"), initializer=_join, initargs=(address, dict(environment))
         )
 
-    def start(self, target: Artifact, prefix: Path) -> Future[Report]:
-        """Run a graph there."""
-        return self._pool.submit(_run, target, open_store(prefix))
+    def start(self, prefix: Path, build: Callable[..., Artifact], *arguments: Any) -> Future[Report]:
+        """Build a graph there, and run it."""
+        return self._pool.submit(_run, build, arguments, open_store(prefix))
 
-    def run(self, target: Artifact, prefix: Path) -> Report:
-        """Run a graph there, to its end."""
-        return self.start(target, prefix).result(PATIENCE_SECONDS)
+    def run(self, prefix: Path, build: Callable[..., Artifact], *arguments: Any) -> Report:
+        """Build a graph there, and run it to its end."""
+        return self.start(prefix, build, *arguments).result(PATIENCE_SECONDS)
 
     @contextmanager
     def reserved(self, processors: int) -> Iterator[None]:
         """Leave so many processors less for work."""
+        if not processors:
+            yield
+            return
         self._pool.submit(_reserve, processors).result(PATIENCE_SECONDS)
         try:
             yield
         finally:
             self._pool.submit(_give_back).result(PATIENCE_SECONDS)
 
-    def examine(self, store: Store | None) -> str:
-        """Look at the nodes as when the cluster is joined; returns what is wrong."""
-        return self._pool.submit(_examine, store).result(PATIENCE_SECONDS)
+    def examine(self, store: Store, compare: bool) -> str:
+        """Look at the nodes as when the cluster is joined, also at versions if told to; returns what is wrong."""
+        return self._pool.submit(_examine, store, compare).result(PATIENCE_SECONDS)
 
     def shutdown(self) -> None:
         """End the process."""

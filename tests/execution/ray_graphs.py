@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from marin.execution import Artifact, current_run, runtime, step
-from tests.execution.graphs import Numbers, Probe, executions
+from tests.execution.graphs import Numbers, Probe, Text, executions, leaf
 
 LEAK_BYTES = 64 << 20
 LONG_SECONDS = 60.0
@@ -65,6 +65,17 @@ def deeds(name: str, config: Deeds, probe: Probe) -> Numbers:
     draw = random.Random(config.seed)
     items = [Item(n, probe, config.deed, draw.uniform(0, config.longest)) for n in range(config.shards)]
     return Numbers(values=tuple(current_run().map(behave, items, memory_gb=config.memory_gb)))
+
+
+@step("test/after", version="1", inline=True)
+def after(text: Text, numbers: Numbers) -> Numbers:
+    """Both together; in the driver."""
+    return Numbers(values=(len(text.text), *numbers.values))
+
+
+def held_beside_shards(shards: int, longest: float, probe: Probe) -> Numbers:
+    """A step that is held, and beside it one of shards that take a while."""
+    return after(leaf("held", probe), deeds("slow", Deeds(shards, longest=longest, seed=5), Probe(probe.tally)))
 
 
 @dataclass(frozen=True)
