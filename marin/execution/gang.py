@@ -30,6 +30,7 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from marin.execution.captured_log import captured_log
 from marin.execution.claims import Claim, check_lease
 from marin.execution.context import RankOutcome, Report, RunSpec, run_rank
 from marin.execution.failures import FailureClass, StepError
@@ -40,7 +41,7 @@ from marin.execution.resources import demand_text, is_fixed, missing_resources, 
 from marin.execution.scratch import scratch_folder
 from marin.execution.secrets import SecretValues
 from marin.execution.streams import Message, messages_of
-from marin.execution.worker import Failure, StepFailed, captured_log, failure_of
+from marin.execution.worker import Failure, StepFailed, failure_of
 
 RESTART_BUDGET = 20
 LONG_LIFE_SECONDS = 1800.0

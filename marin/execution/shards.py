@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import ray
 
+from marin.execution.captured_log import captured_log
 from marin.execution.context import RunSpec, ShardOutcome, ShardTask, run_shard
 from marin.execution.failures import FailureClass, StepError
 from marin.execution.inline import ignore_progress
@@ -28,7 +29,7 @@ from marin.execution.scratch import scratch_folder
 from marin.execution.secrets import SecretValues
 from marin.execution.shard_schedule import ShardPolicy, ShardSchedule
 from marin.execution.streams import Message, messages_of
-from marin.execution.worker import Failure, StepFailed, captured_log, failure_of
+from marin.execution.worker import Failure, StepFailed, failure_of
 
 ELASTIC_BACKLOG = 64
 """Shards that wait in Ray on a cluster that may grow, so that it sees what is wanted."""

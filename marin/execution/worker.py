@@ -6,9 +6,7 @@ often cannot be unpickled, and then hide the real error.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import io
 import logging
 import os
 import socket
@@ -18,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marin.execution.artifact import Artifact, FileInfo
+from marin.execution.captured_log import captured_log
 from marin.execution.codec import encode
 from marin.execution.context import Fanout, Report, Run, RunSpec, entered
 from marin.execution.external import FirstUse, Sight, changes_since, see
@@ -30,7 +29,6 @@ from marin.execution.secrets import available
 from marin.execution.unanswered import gave_no_answer
 from marin.storage import StoreUnavailable
 
-LOG_LIMIT = 4 << 20
 TEXT_LIMIT = 20_000
 CAUSE_LIMIT = 500
 
@@ -141,30 +139,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(above))
         yield above
         error = above
-
-
-class _RedactingFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
-
-
-@contextlib.contextmanager
-def captured_log() -> Iterator[io.StringIO]:
-    """Log records of this process while the block lasts, as text, up to a limit."""
-    stream = io.StringIO()
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(_RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(lambda record: stream.tell() < LOG_LIMIT)
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    if level > logging.INFO or level == logging.NOTSET:
-        root.setLevel(logging.INFO)
-    try:
-        yield stream
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
 
 
 def execute(task: StepTask, report: Report, fanout: Fanout) -> Outcome:
