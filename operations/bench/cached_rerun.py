@@ -1,6 +1,7 @@
 """The cached rerun: how long a run takes that has nothing to do, as a whole process.
 
     python operations/bench/cached_rerun.py --scale smoke --prefix /tmp/bench-prefix --repeats 7
+    python operations/bench/cached_rerun.py --emulator s3
 
 The first run fills the prefix and is not measured. Then the same command is timed, wall and CPU, interleaved with its
 peers so that a busy minute meets all of them:
@@ -10,11 +11,15 @@ peers so that a busy minute meets all of them:
   Needs an interpreter that has doit (`--doit-python`), in an environment of its own.
 
 One JSON line for each peer and unit; the figure is the median, and `spread` the fastest and slowest.
+
+With `--emulator` the prefix lies on a server of this machine that speaks S3 or GCS (those of the tests: moto, and
+fake-gcs-server): the requests are real ones, but no network lies between.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -23,11 +28,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
 DODO = """
 from pathlib import Path
@@ -66,13 +72,17 @@ class Subject:
     name: str
     command: tuple[str, ...]
     folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def timed(subject: Subject) -> Timing:
     """Run the command once, quietly; raises RuntimeError with its output when it fails."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
-    done = subprocess.run(subject.command, cwd=subject.folder, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **subject.environment}
+    done = subprocess.run(
+        subject.command, cwd=subject.folder, env=environment, capture_output=True, text=True, check=False
+    )
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
@@ -124,32 +134,51 @@ def doit_project(folder: Path, tasks: int, python: str) -> Subject:
     return subject
 
 
-def listing(prefix: Path) -> dict[str, tuple[int, int]]:
-    """Every file below the prefix with its size and time: a cached rerun must not change it."""
-    return {
-        str(path.relative_to(prefix)): (path.stat().st_size, path.stat().st_mtime_ns)
-        for path in prefix.rglob("*")
-        if path.is_file()
-    }
+def listing(prefix: str | Path) -> dict[str, tuple[int, int]]:
+    """Every object below the prefix with its size and, on disk, its time: a cached rerun must not change it."""
+    if "://" not in str(prefix):
+        files = [path for path in Path(prefix).rglob("*") if path.is_file()]
+        return {
+            str(path.relative_to(prefix)): (status.st_size, status.st_mtime_ns)
+            for path, status in ((path, path.stat()) for path in files)
+        }
+    from marin.storage import open_store
+
+    return {info.key: (info.size, 0) for info in open_store(prefix).list()}
+
+
+@contextlib.contextmanager
+def emulator(kind: str | None) -> Iterator[tuple[str, Mapping[str, str]] | None]:
+    """(prefix, environment of its clients) on a server of the kind, while the block lasts."""
+    if kind is None:
+        yield None
+        return
+    from tests.storage.emulators import SERVERS
+
+    with SERVERS[kind]() as server:
+        os.environ.update(server.environment)
+        yield server.prefix("bench"), server.environment
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Fill the prefix, measure, print."""
     parser = argparse.ArgumentParser(description="time the cached rerun of the experiment")
     parser.add_argument("--scale", default="smoke")
-    parser.add_argument("--prefix", type=Path, help="a local folder; a temporary one when absent")
+    parser.add_argument("--prefix", help="a folder or an URL; a temporary folder when absent")
+    parser.add_argument("--emulator", choices=("s3", "gcs"), help="a prefix on a server that speaks S3 or GCS")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--doit-python", help="an interpreter that has doit installed")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="marin-bench-") as scratch:
-        prefix = (options.prefix or Path(scratch) / "prefix").absolute()
+    with tempfile.TemporaryDirectory(prefix="marin-bench-") as scratch, emulator(options.emulator) as server:
+        prefix = server[0] if server else options.prefix or str(Path(scratch) / "prefix")
+        if "://" not in prefix:
+            prefix = os.path.abspath(prefix)
         script = ROOT / "experiments" / "exp_535b.py"
-        ours = Subject(
-            "ours", (sys.executable, str(script), "--scale", options.scale, "--prefix", str(prefix)), Path(scratch)
-        )
+        command = (sys.executable, str(script), "--scale", options.scale, "--prefix", prefix)
+        ours = Subject("ours", command, Path(scratch), server[1] if server else {})
         timed(ours)
         timed(ours)
-        records = len(list((prefix / "_steps").glob("*.json")))
+        records = len([key for key in listing(prefix) if key.startswith("_steps/")])
         subjects = [ours, Subject("floor", (sys.executable, "-c", "pass"), Path(scratch))]
         if options.doit_python:
             python = os.path.abspath(options.doit_python)
@@ -159,7 +188,8 @@ def main(arguments: list[str] | None = None) -> int:
         if listing(prefix) != before:
             print("cached_rerun: the measured runs wrote into the prefix, so they were not cached", file=sys.stderr)
             return 1
-        what = f"exp_535b --scale {options.scale}, {records} records, local prefix"
+        where = options.emulator or ("local" if "://" not in prefix else prefix)
+        what = f"exp_535b --scale {options.scale}, {records} records, {where} prefix"
         for subject in subjects[1:]:
             for line in comparison(timings["ours"], timings[subject.name], subject.name, what):
                 print(json.dumps(line))

