@@ -20,7 +20,7 @@ from marin.execution.tombstones import bury, plan_tombstone
 from marin.execution.verify import verify_steps
 from marin.storage import Store, open_store
 from tests.execution.forged import random_prefix
-from tests.execution.graphs import Text, leaf, upper
+from tests.execution.graphs import Text, joined, leaf, upper
 
 
 def keys(store: Store) -> list[str]:
@@ -43,8 +43,8 @@ def test_a_step_is_verified_pinned_copied_buried_and_made_again(store: Store) ->
     assert add_pin(store, pin) and not add_pin(store, pin) and all_pins(store) == [pin] and remove_pin(store, pin)
     assert bury(store, plan_tombstone(store, load_record(store, leaf_key))) == []
     assert not store.list("test/leaf") and len(list_records(store).tombstones) == 1
-    store.delete(upper_key)
-    assert materialise(upper(leaf("a")), store.url).read("text.txt") == b"A"
+    assert materialise(joined((leaf("a"),)), store.url).text == "a"
+    assert store.exists(f"{leaf_key.removesuffix('.json')}.r2.json")
 
 
 def test_files_of_each_store_are_adopted_in_place_and_by_copy(store: Store) -> None:
