@@ -17,9 +17,9 @@ The peers are snakemake, doit, luigi and pytask, installed from PyPI into an env
 - pytask does everything at 1,000.
 
 No phase may take longer than `--cap` seconds; one that does, or that fails, has a row without a figure that says why,
-and where that is ours the exit code is 1. The last rows are `cached_rerun.py` on the experiment itself, also on emulators
-of S3 and GCS where they are installed. Rows with the unit `requests` have no peer. Phases of some seconds are repeated:
-figures are medians, `spread` least and greatest.
+and where that is ours the exit code is 1. The last rows are `cached_rerun.py` on the experiment itself, also on the
+emulators of S3 and GCS where they are installed. Rows with the unit `requests` have no peer. Phases of some seconds are
+repeated: figures are medians, `spread` least and greatest.
 """
 
 from __future__ import annotations
