@@ -104,7 +104,7 @@ def attend(payload: Meeting) -> int:
 @step("test/meeting", version="1", fans_out=True)
 def meeting(deed: str, probe: Probe) -> Numbers:
     """A gang of the fleet's workers."""
-    probe.note(f"meeting-{os.getpid()}")
+    probe.note("meeting")
     return Numbers(values=tuple(current_run().gang(attend, Meeting(probe, deed))))
 
 

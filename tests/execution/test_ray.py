@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import signal
+import socket
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from marin.execution import Artifact, FailureClass, Fleet, Runner, RunOptions, RunResult, make_plan
+from marin.execution import Artifact, FailureClass, Fleet, Runner, RunOptions, RunResult, StepError, make_plan
 from marin.execution.records import materialise_record
 from marin.execution.runner import Progress
 from marin.storage import Store, open_store
@@ -199,3 +202,80 @@ def test_a_task_that_a_worker_cannot_read_is_no_lost_worker() -> None:
     assert "documents/clean cannot read its task" in failure.message and "'only_here'" in failure.message
     assert ray_failure(RaySystemError("gone"), "documents/clean").kind is FailureClass.preempted
     assert ray_failure(WorkerCrashedError(), "documents/clean").kind is FailureClass.preempted
+
+
+@pytest.mark.parametrize("what", ["step", "shards", "gang"])
+def test_a_node_that_came_later_looks_at_itself_before_it_works(what: str, store: Store, probe: Probe) -> None:
+    from marin.execution.cluster import RayBackend
+    from marin.execution.nodes import Standard
+
+    class Elsewhere(RayBackend):
+        """As if the driver had another version, and had not looked at this node."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._standard = Standard({"tokenizers": "9.9.9", "gcsfs": "9.9.9"})
+
+    target = {
+        "step": failing("fine", None, probe),
+        "shards": squares("x", MapConfig(shards=1), probe),
+        "gang": gang("plain", probe),
+    }[what]
+    (failed,) = Runner(store, make_plan([target], store), RunOptions(), Elsewhere).run().failures
+    assert failed.failure is not None and failed.failure.expected
+    here = importlib.metadata.version("tokenizers")
+    assert f"the node {socket.gethostname()} has tokenizers {here}, and the driver has 9.9.9" in failed.failure.message
+    assert "gcsfs" not in failed.failure.message
+    assert list(Path(probe.tally).iterdir()) == []
+
+
+def test_a_node_that_came_later_and_does_not_see_the_prefix_refuses_to_work(
+    store: Store, probe: Probe, tmp_path: Path
+) -> None:
+    from marin.execution.cluster import RayBackend
+    from marin.execution.nodes import Standard
+
+    class Elsewhere(RayBackend):
+        """As if the driver had not looked at this node."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._standard = Standard({"python": f"{sys.version_info.major}.{sys.version_info.minor}"})
+
+    runner = Runner(store, make_plan([failing("fine", None, probe)], store), RunOptions(), Elsewhere)
+    runner.worker_store = open_store(tmp_path / "another folder of that name")
+    (failed,) = runner.run().failures
+    assert failed.failure is not None and failed.failure.expected
+    assert f"and the node {socket.gethostname()} cannot see it: use a bucket" in failed.failure.message
+    assert list(Path(probe.tally).iterdir()) == []
+
+
+def test_a_cluster_tells_at_once_whose_token_it_refuses(ray_cluster: None, tmp_path: Path) -> None:
+    import ray
+
+    from marin.execution.address import split_address
+    from marin.execution.cluster_token import refused
+
+    host, port = split_address(ray.get_runtime_context().gcs_address)
+    token = (Path.home() / ".ray/auth_token").read_text()
+    (tmp_path / "right").write_text(f"{token}\n")
+    mode = {"RAY_AUTH_MODE": "token"}
+    assert refused(host, port, mode, Path.home()) is None
+    assert refused(host, port, {**mode, "RAY_AUTH_TOKEN": token}, tmp_path) is None
+    assert refused(host, port, {**mode, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "right")}, tmp_path) is None
+    started = time.monotonic()
+    wrong = refused(host, port, {**mode, "RAY_AUTH_TOKEN": "another"}, Path.home())
+    unsent = refused(host, port, {}, Path.home())
+    absent = refused(host, port, mode, tmp_path)
+    assert time.monotonic() - started < 5
+    assert wrong is not None and "the one in RAY_AUTH_TOKEN is another" in wrong
+    assert unsent is not None and "set RAY_AUTH_MODE=token, and the one in" in unsent
+    assert absent is not None and "this machine has none" in absent
+    assert all(token not in text for text in (wrong, unsent, absent))
+
+
+def test_an_address_of_rays_client_is_refused_with_the_one_to_give() -> None:
+    from marin.execution.ray_start import join
+
+    with pytest.raises(StepError, match=r"give the head's own address, such as head\.example:6379"):
+        join("ray://head.example:10001")

@@ -193,21 +193,49 @@ def gang_of_two(probe: Probe) -> Numbers:
     return meeting("", probe).on(Fleet(workers=2))
 
 
+EXPERIMENT = """
+import sys
+
+from steps_beside import held
+from marin.cli.experiment import experiment_main
+from tests.execution.graphs import Probe
+
+tally, hold, *flags = sys.argv[1:]
+if __name__ == "__main__":
+    experiment_main(lambda scale: held(Probe(tally, hold)), default="smoke", argv=flags)
+"""
+STEPS_BESIDE = """
+from marin.execution import step
+from tests.execution.graphs import Probe, Text
+
+@step("test/held", version="1")
+def held(probe: Probe) -> Text:
+    probe.note("held")
+    probe.wait()
+    return Text(text="held")
+"""
+ROOT = Path(__file__).parents[2]
+
+
 def test_when_the_head_is_lost_the_run_ends_soon_with_one_message_and_its_claims_are_free(
     driver: Joined, nodes: Nodes, prefix: Path, probe: Probe
 ) -> None:
     driver.shutdown()
     address = nodes.address
-    command = [sys.executable, "-m", "tests.execution.held_experiment", probe.tally, probe.hold, "--scale", "smoke"]
+    (prefix.parent / "mine").mkdir()
+    script = prefix.parent / "mine/experiment.py"  # outside of the project, as its steps are
+    script.write_text(EXPERIMENT)
+    script.with_name("steps_beside.py").write_text(STEPS_BESIDE)
     with subprocess.Popen(
-        [*command, "--prefix", str(prefix), "--cluster", address],
+        [sys.executable, str(script), probe.tally, probe.hold, "--prefix", str(prefix), "--cluster", address],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as run:
         try:
-            wait_for(lambda: executions(probe.tally, "leaf-held") == 1, 60)
-            (process,) = executing(probe.tally, "leaf-held")
+            wait_for(lambda: executions(probe.tally, "held") == 1, 60)
+            (process,) = executing(probe.tally, "held")
             nodes.kill_head()
             lost = time.monotonic()
             out, err = run.communicate(timeout=60)
