@@ -276,7 +276,8 @@ def mark(
                 "leave out what asks for it"
             )
         facts = books.facts[key]
-        marks.files.update(facts.files)
+        if facts.generation not in objects.tombstones:  # else what is left of its bytes is to go
+            marks.files.update(facts.files)
         stack.extend((above, None) for above in facts.above)
         stack.extend((above, None) for identity in facts.identities for above in by_identity.get(identity, ()))
         for reference in facts.references:

@@ -72,7 +72,8 @@ def kept_by_a_plain_reading(store: Store, roots: tuple[str, ...]) -> set[str]:
     for identity, key in newest.items():
         if "adopted" in records[key]["provenance"]:
             reach(identity)
-    listed = {file["key"] for key in must for file in records[key]["files"]}
+    buried = {key for key in records if store.exists(key.removesuffix("json") + "tombstone")}
+    listed = {file["key"] for key in must - buried for file in records[key]["files"]}
     tombstones = {
         info.key
         for info in store.list("_steps")
@@ -184,6 +185,13 @@ def test_an_equal_output_that_another_recipe_took_over_keeps_the_files(store: St
     first = forge.step("test/first")
     forge.step("test/second", first.files)
     assert set(gone(plan_collection(store, nothing_is_young(), planned("test/second")))) == {first.key}
+
+
+def test_what_a_tombstone_left_when_it_was_killed_goes_and_the_record_stays(store: Store) -> None:
+    forge = Forge(store)
+    record = forge.step("test/a")
+    forge.tombstone(record)
+    assert gone(plan_collection(store, nothing_is_young(), planned("test/a"))) == {record.files[0].key: Reason.litter}
 
 
 def test_entries_that_lead_to_a_record_go_with_it_and_dangling_ones_by_themselves(store: Store) -> None:
