@@ -1,8 +1,8 @@
 """The graphs that the campaigns run, and the ledger that tells what was executed, kept outside the store.
 
-`small`: a source and two maps over it, joined: every kind of write in a few dozen. `wide`: two hundred steps in rows of
-ten, some of them maps. `training`: a gang that writes numbered checkpoints and goes on from the newest. What a source
-yields can be changed from outside (`Ledger.source`), so that a redo can come out different.
+`small`: a source and two maps over it, joined: every kind of write in a few dozen. `equal`: early cutoff. `wide`: two
+hundred steps in rows of ten, some of them maps. `training`: a gang that writes numbered checkpoints and goes on from
+the newest. What a source yields can be changed from outside (`Ledger.source`), so that a redo can come out different.
 """
 
 from __future__ import annotations
@@ -119,6 +119,23 @@ def joined(number: int, above: tuple[Text, ...], ledger: Ledger) -> Text:
     return Text(text=text)
 
 
+@step("soak/plain", version="1", inline=True)
+def plain(name: str, ledger: Ledger) -> Text:
+    """A text from outside that does not depend on the name: two of them have one output."""
+    ledger.note()
+    current_run().write_bytes("text.txt", ledger.source().encode())
+    return Text(text=ledger.source())
+
+
+@step("soak/trimmed", version="1", inline=True, cutoff=True)
+def trimmed(above: Text, ledger: Ledger) -> Text:
+    """A step that is not done again for an input that came out equal."""
+    ledger.note()
+    text = above.text.strip("o")
+    current_run().write_bytes("text.txt", text.encode())
+    return Text(text=text)
+
+
 @dataclass(frozen=True)
 class Training:
     """What each rank is told."""
@@ -177,6 +194,11 @@ def small(ledger: Ledger) -> Text:
     return joined(0, (digests(above, 2, ledger), digests(above, 3, ledger)), ledger)
 
 
+def equal(ledger: Ledger) -> Text:
+    """Two recipes whose outputs are equal, each with a step behind it that has early cutoff."""
+    return joined(1, tuple(trimmed(plain(name, ledger), ledger) for name in ("left", "right")), ledger)
+
+
 def wide(ledger: Ledger) -> Text:
     """Twenty rows of ten; each step needs two of the row above, every tenth is a map of three shards."""
     row: list[Text] = [source(f"wide{column}", ledger) for column in range(ROW)]
@@ -196,4 +218,4 @@ def training(ledger: Ledger) -> Text:
     return train(CHECKPOINTS, ledger).on(Fleet(workers=2, workers_per_node=2))
 
 
-GRAPHS = {"small": small, "wide": wide, "training": training}
+GRAPHS = {"small": small, "equal": equal, "wide": wide, "training": training}

@@ -22,14 +22,15 @@ STEPS = 4
 SHARDS = 5
 
 
-def check_death(prefix: str, ledger: Ledger, drive: Drive) -> bool:
+def check_death(drive: Drive) -> bool:
     """Run a driver that dies, then one that does not; whether the first got through. Fails where anything is lost."""
+    prefix, ledger = drive.prefix, drive.ledger
     code = driven(drive)
     assert code in (0, KILLED)
     store, folder = open_store(prefix), Path(ledger.folder)
     assert invariants.damage(store) == []
     before, noted = invariants.finished(store), invariants.executions(folder)
-    assert driven(Drive(prefix, "small", ledger, max_concurrent=1)) == 0
+    assert driven(Drive(prefix, drive.graph, ledger, max_concurrent=1)) == 0
     assert invariants.damage(store) == []
     assert invariants.stale(store) == []
     after = invariants.executions(folder)
@@ -44,7 +45,7 @@ def test_a_driver_that_dies_at_any_write_loses_nothing_and_nothing_finished_is_r
     while not survived:
         ledger, prefix = open_ledger(tmp_path / f"ledger{deaths}"), str(tmp_path / f"prefix{deaths}")
         dies = Rule(Fault.die_before, WRITES, at=deaths + 1)
-        survived = check_death(prefix, ledger, Drive(prefix, "small", ledger, (dies,), max_concurrent=1))
+        survived = check_death(Drive(prefix, "small", ledger, (dies,), max_concurrent=1))
         assert invariants.outputs(open_store(prefix)) == expected
         deaths += not survived
     assert deaths >= 3 * STEPS + 2 * SHARDS  # a claim, a file and a record each; a file and a mark each
@@ -62,13 +63,30 @@ def test_a_redo_that_dies_at_any_write_leaves_all_old_or_is_carried_through(tmp_
         shutil.copytree(made, prefix)
         dies = Rule(Fault.die_before, WRITES, at=deaths + 1)
         redo = Drive(str(prefix), "small", ledger, (dies,), force="soak/source", max_concurrent=1)
-        survived = check_death(str(prefix), ledger, redo)
+        survived = check_death(redo)
         began = list((prefix / "_steps").glob("soak.source-*.r2.json")) != []
         assert invariants.outputs(open_store(prefix)) == (new if began else old)
         carried_through += began
         deaths += not survived
     assert deaths >= 3 * STEPS + 2 * SHARDS
     assert carried_through >= 3 * (STEPS - 1) + 2 * SHARDS
+
+
+def test_a_driver_that_dies_at_any_write_leaves_early_cutoff_sound(tmp_path: Path) -> None:
+    """Of two steps with equal inputs one runs; both may where a driver dies before the first one's output is offered."""
+    expected = undisturbed(tmp_path / "undisturbed", "equal")
+    deaths, survived, twice = 0, False, 0
+    while not survived:
+        ledger, prefix = open_ledger(tmp_path / f"ledger{deaths}"), str(tmp_path / f"prefix{deaths}")
+        dies = Rule(Fault.die_before, WRITES, at=deaths + 1)
+        survived = check_death(Drive(prefix, "equal", ledger, (dies,), max_concurrent=1))
+        assert invariants.outputs(open_store(prefix)) == expected
+        executed = [step for step, _ in invariants.executions(Path(ledger.folder)) if step.startswith("soak.trimmed")]
+        assert len(executed) in (1, 2)
+        twice += len(executed) == 2
+        deaths += not survived
+    assert deaths >= 3 * (STEPS + 1) - 1
+    assert twice <= 4
 
 
 @pytest.fixture
