@@ -73,7 +73,7 @@ def test_a_redo_that_dies_at_any_write_leaves_all_old_or_is_carried_through(tmp_
 
 
 def test_a_driver_that_dies_at_any_write_leaves_early_cutoff_sound(tmp_path: Path) -> None:
-    """Of two steps with equal inputs one runs; both may where a driver dies before the first one's output is offered."""
+    """Of two steps with equal inputs one runs; both may where a driver dies before the output of one is offered."""
     expected = undisturbed(tmp_path / "undisturbed", "equal")
     deaths, survived, twice = 0, False, 0
     while not survived:
