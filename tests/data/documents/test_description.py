@@ -83,7 +83,9 @@ def test_shards_rows_and_text_bytes_are_counted_and_a_step_reads_them(folder: Pa
 
 
 def test_shards_of_consolidated_documents_keep_their_split_and_quality(folder: Path, store: Store) -> None:
-    rows = [{**row, "split": "train", "quality": 3} for row in ROWS]
+    added = [field for field in CONSOLIDATED_SCHEMA if field.name not in SCHEMA.names]
+    blank = {field.name: -1 if pa.types.is_integer(field.type) else "" for field in added}
+    rows = [{**row, **blank, "split": "train", "quality": 3} for row in ROWS]
     write(folder / "a.parquet", rows, CONSOLIDATED_SCHEMA)
     write(folder / "b.parquet", [{**row, "source": "other"} for row in ROWS])
     result = adopted_from(store, folder).result
