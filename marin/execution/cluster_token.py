@@ -13,6 +13,7 @@ from pathlib import Path
 MODE = "RAY_AUTH_MODE"
 TOKEN = "RAY_AUTH_TOKEN"
 TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"
+TLS = "RAY_USE_TLS"
 ASK_SECONDS = 10.0
 IS_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 """A question of Ray's own protocol; an empty message asks it."""
@@ -30,11 +31,19 @@ def token_of(environment: Mapping[str, str], home: Path) -> tuple[str, str]:
 
 
 def refused(host: str, port: int, environment: Mapping[str, str], home: Path) -> str | None:
-    """Why the cluster there does not let this machine in, and the way out; None when it does, or cannot be asked."""
+    """Why what listens there does not let this machine in, and the way out; None when it does, or cannot be asked."""
+    if environment.get(TLS, "").lower() in ("1", "true"):
+        return None
     sends = environment.get(MODE, "").lower() == "token"
     source, token = token_of(environment, home)
-    if not _asks_for_another(host, port, token if sends else ""):
+    answer = _ask(host, port, token if sends else "")
+    if answer == "OK":
         return None
+    if answer != "UNAUTHENTICATED":
+        return (
+            f"something listens at {host}:{port}, and it is no head of a Ray cluster ({answer}): the head's own port "
+            "is 6379 unless it was started with another; 8265 is the dashboard's, 10001 that of Ray's client"
+        )
     cluster = f"the cluster at {host}:{port} lets in only who has its token"
     if not sends and token:
         return f"{cluster}, and this process sends none: set {MODE}=token, and the one in {source} is sent"
@@ -46,7 +55,8 @@ def refused(host: str, port: int, environment: Mapping[str, str], home: Path) ->
     return f"{cluster}, and the one in {source} is another: put the cluster's token there, or into {TOKEN}"
 
 
-def _asks_for_another(host: str, port: int, token: str) -> bool:
+def _ask(host: str, port: int, token: str) -> str:
+    """gRPC's name for the answer to whether the head lives."""
     import grpc
 
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -56,5 +66,5 @@ def _asks_for_another(host: str, port: int, token: str) -> bool:
         try:
             ask(b"", timeout=ASK_SECONDS, metadata=metadata)
         except grpc.RpcError as error:
-            return bool(error.code() is grpc.StatusCode.UNAUTHENTICATED)
-    return False
+            return str(error.code().name)
+    return "OK"

@@ -5,9 +5,11 @@ The store's self-test removes its probe; of a local prefix only empty folders ar
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from marin.execution.address import split_address, unreachable
+from marin.execution.cluster_token import refused
 from marin.operate.findings import Finding, Level
 from marin.operate.machine import check_disk, check_memory, check_shared_memory, check_temporary
 from marin.operate.packages import check_packages
@@ -45,7 +47,7 @@ def check_store(prefix: str) -> Finding:
 
 
 def check_cluster(address: str | None) -> Finding:
-    """Something listens at the cluster's address."""
+    """A Ray cluster's head listens at the address, and lets this machine in."""
     if not address or address == "local":
         return Finding("ray", Level.ok, "no cluster is named, so a run starts its own Ray on this machine")
     if address == "auto":
@@ -59,16 +61,7 @@ def check_cluster(address: str | None) -> Finding:
             silence,
             "start the cluster (infra/README.md), mend --cluster or RAY_ADDRESS, or unset it for an embedded Ray",
         )
-    if not token_file().exists():
-        return Finding(
-            "ray",
-            Level.warn,
-            f"{host}:{port} answers, but this machine has no token at {token_file()}",
-            "put the cluster's token there, or into RAY_AUTH_TOKEN (infra/README.md, Tokens)",
-        )
-    return Finding("ray", Level.ok, f"{host}:{port} answers")
-
-
-def token_file() -> Path:
-    """Where Ray looks for the cluster's token when no variable names one."""
-    return Path.home() / ".ray" / "auth_token"
+    refusal = refused(host, port, os.environ, Path.home())
+    if refusal is not None:
+        return Finding("ray", Level.fail, refusal, "docs/how-to/cluster.md, Tokens")
+    return Finding("ray", Level.ok, f"{host}:{port} answers, and lets this machine in")

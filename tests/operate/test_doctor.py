@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from marin.execution import cluster_token
 from marin.operate import Finding, Level, doctor, render, worst
 from marin.operate.doctor import check_cluster, check_store, split_address
 from marin.operate.machine import GB, check_disk, check_shared_memory, grade
@@ -140,17 +141,16 @@ def test_cluster_addresses_are_read(address: str, expected: tuple[str, int]) -> 
     assert split_address(address) == expected
 
 
-def test_a_cluster_that_does_not_answer_fails_and_one_that_does_is_asked_for_its_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+def test_only_the_head_of_a_cluster_will_do_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_token, "ASK_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        assert check_cluster(address).level is Level.warn
-        (tmp_path / ".ray").mkdir()
-        (tmp_path / ".ray" / "auth_token").write_text("x")
-        assert check_cluster(address).level is Level.ok
-    assert check_cluster(address).level is Level.fail
+        finding = check_cluster(address)
+        assert finding.level is Level.fail
+        assert f"something listens at {address}, and it is no head of a Ray cluster" in finding.detail
+    finding = check_cluster(address)
+    assert finding.level is Level.fail
+    assert f"nothing answers at {address}" in finding.detail
     assert check_cluster(None).level is Level.ok
 
 
