@@ -34,6 +34,7 @@ class Faults:
 
     method: a pattern for the method and the target, such as `PUT|POST` or `GET .*alt=media`.
     always: a fault for every matching request.
+    every: `left` begins anew, and goes to every so many-th matching request only.
     unconditional: conditions of writes are taken off, as by a server that does not know them.
     seen: (method, target) of every request.
     """
@@ -41,6 +42,7 @@ class Faults:
     left: list[str] = field(default_factory=list)
     matching: str = ".*"
     always: str = ""
+    every: int = 0
     unconditional: bool = False
     seen: list[tuple[str, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -53,6 +55,9 @@ class Faults:
                 return ""
             if self.always:
                 return self.always
+            if self.every:
+                turn, between = divmod(len(self.seen), self.every)
+                return "" if between else self.left[turn % len(self.left)]
             return self.left.pop(0) if self.left else ""
 
 
