@@ -38,12 +38,9 @@ class Endpoint:
 class HeadWatch:
     """Looks at a cluster's endpoints from a thread of its own; calls `lost(message)` once when one stays silent."""
 
-    def __init__(
-        self, endpoints: Sequence[Endpoint], lost: Callable[[str], None], lost_seconds: float = LOST_SECONDS
-    ) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint], lost: Callable[[str], None]) -> None:
         self._endpoints = endpoints
         self._lost = lost
-        self._lost_seconds = lost_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="marin-head-watch", daemon=True)
 
@@ -63,6 +60,6 @@ class HeadWatch:
                     answered[endpoint] = time.monotonic()
                     continue
                 silent = time.monotonic() - answered[endpoint]
-                if silent > self._lost_seconds and not self._stop.is_set():
+                if silent > LOST_SECONDS and not self._stop.is_set():
                     self._lost(f"{endpoint.what} at {endpoint.host}:{endpoint.port} is silent since {silent:.0f} s")
                     return
