@@ -91,6 +91,8 @@ class Campaign:
                 shutil.rmtree(one.folder)
         verdict = {"campaign": self.name, "seed": self.seed, "rounds": number, **self.totals, "held": not bad}
         print(json.dumps(verdict), flush=True)
+        if not bad:
+            shutil.rmtree(self.folder)
         return 1 if bad or not number else 0
 
 
