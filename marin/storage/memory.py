@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import io
 import threading
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from marin.storage.remote import RemoteStore
-from marin.storage.store import AlreadyExists, ObjectInfo, check_key
+from marin.storage.store import AlreadyExists, Page, check_key
 from marin.storage.writer import ChecksummedWriter
 
 _lock = threading.RLock()
@@ -32,9 +33,10 @@ class MemoryStore(RemoteStore):
         with _lock:
             return super().size(key)
 
-    def list(self, prefix: str = "") -> list[ObjectInfo]:
+    def pages(self, prefix: str = "") -> Iterator[Page]:
         with _lock:
-            return super().list(prefix)
+            found = [info for page in super().pages(prefix) for info in page]
+        yield found
 
     def folders(self, prefix: str = "") -> tuple[str, ...]:
         with _lock:
