@@ -7,6 +7,7 @@ The graph is the same at every scale; sizes and thresholds are in marin/recipes.
 """
 
 from marin.cli.experiment import experiment_main
+from marin.data.cells.steps import grade, sample_corpus, train_quality, train_topics
 from marin.data.consolidation.steps import consolidate
 from marin.data.crawl.steps import extract_pages, fetch_crawl
 from marin.data.dedup.steps import decontaminate, deduplicate
@@ -33,7 +34,11 @@ def build(scale: Scale) -> EvalReport:
     evalset = build_evalset(pages, signals, unique, scale.evalset)
     public = tuple(load_evalset(files).label(files.name) for files in scale.evalfiles)
     overlap = decontaminate(pages, (evalset, *public), scale.decontamination)
-    clean = consolidate(pages, signals, unique, overlap, evalset, scale.policy)
+    sample = sample_corpus(pages, signals, unique, evalset, scale.sample)
+    topics = train_topics(sample, scale.topics)
+    quality = train_quality(sample, topics, scale.quality)
+    grades = grade(pages, signals, quality, topics)
+    clean = consolidate(pages, signals, unique, overlap, evalset, grades, scale.policy)
     tokenizer = train_tokenizer(clean, scale.tokenizer)
     cells = {
         cell.name: tokenize(clean, tokenizer, cell.selection, scale.tokenize).label(cell.name) for cell in scale.cells

@@ -113,7 +113,9 @@ def _token_shards(records: PrefixRecords, fate: Fate, document_id: str) -> Itera
             continue
         shards = records.artifact(record, TokenShards)
         selection = shards.selection
-        chosen = fate.clean.select(split=selection.split, source=selection.source, quality=selection.quality)
+        chosen = fate.clean.select(
+            split=selection.split, source=selection.source, quality=selection.quality, topic=selection.topic
+        )
         if fate.shard not in chosen:
             continue
         for shard in shards.shards:

@@ -6,7 +6,8 @@ with `--crawls.0.warcs`. Sizes, rates and steps follow the published rules (see 
 
 from __future__ import annotations
 
-from marin.data.consolidation.config import Policy, QualityConfig
+from marin.data.cells.config import QualityConfig, SampleConfig, TopicConfig
+from marin.data.consolidation.config import Policy
 from marin.data.crawl.config import ExtractConfig, external_crawl
 from marin.data.dedup.config import DecontaminationConfig, DedupConfig
 from marin.data.evalsets.config import EvalSetConfig
@@ -27,6 +28,7 @@ from marin.training.config import CheckpointPolicy, TrainingConfig, ValidationGr
 
 DUMP = "CC-MAIN-2026-30"
 WARCS = f"s3://commoncrawl/crawl-data/{DUMP}/segments/*/warc/*.warc.gz"
+TOPICS = 40
 QUALITY_BUCKETS = 5
 
 
@@ -45,7 +47,10 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
         ),
         evalfiles=(),
         decontamination=DecontaminationConfig(),
-        policy=Policy(quality=QualityConfig(buckets=QUALITY_BUCKETS)),
+        sample=SampleConfig(seed=small_seed("sample")),
+        topics=TopicConfig(clusters=TOPICS, seed=small_seed("topics")),
+        quality=QualityConfig(buckets=QUALITY_BUCKETS, seed=small_seed("quality")),
+        policy=Policy(),
         tokenizer=TokenizerConfig(vocab_size=model.vocab_size, sample_bytes=20 << 30, seed=small_seed("tokenizer")),
         tokenize=TokenizeConfig(),
         mixture=two_phases(QUALITY_BUCKETS, tokens),

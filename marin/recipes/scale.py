@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from marin.data.cells.config import QualityConfig, SampleConfig, TopicConfig
 from marin.data.consolidation.config import Policy
 from marin.data.crawl.config import CrawlConfig, ExtractConfig
 from marin.data.dedup.config import DecontaminationConfig, DedupConfig
@@ -20,20 +21,20 @@ from marin.training.config import TrainingConfig
 
 @dataclass(frozen=True)
 class Cell:
-    """One component of the mixture: the training documents of a source in a quality bucket."""
+    """One component of the mixture: the training documents of a topic in a quality bucket."""
 
-    source: str
+    topic: int
     quality: int
 
     @property
     def name(self) -> str:
         """The cell as the mixture's weights name it."""
-        return f"{self.source}-q{self.quality}"
+        return f"c{self.topic:02d}q{self.quality}"
 
     @property
     def selection(self) -> Selection:
         """The cell's documents."""
-        return Selection(split="train", source=self.source, quality=self.quality)
+        return Selection(split="train", quality=self.quality, topic=self.topic)
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Scale:
     evalfiles: tuple[EvalFileConfig, ...]
     """Public evaluation sets as local files, kept out of the training text."""
     decontamination: DecontaminationConfig
+    sample: SampleConfig
+    """Documents that topics and quality are learnt from."""
+    topics: TopicConfig
+    quality: QualityConfig
     policy: Policy
     tokenizer: TokenizerConfig
     tokenize: TokenizeConfig
@@ -61,6 +66,7 @@ class Scale:
         sources = self.sources
         if len(set(sources)) != len(sources):
             raise ValueError(f"crawls name a source twice: {', '.join(sources)}")
+        self.quality.check_sources(sources)
         self.mixture.check_cells(cell.name for cell in self.cells)
         self.training.parallel.check(self.model, self.fleet.workers)
         if self.tokenizer.padded_size(self.tokenizer.vocab_size) != self.model.vocab_size:
@@ -77,5 +83,7 @@ class Scale:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Sources times quality buckets."""
-        return tuple(Cell(source, quality) for source in self.sources for quality in range(self.policy.quality.buckets))
+        """Topics times quality buckets."""
+        return tuple(
+            Cell(topic, quality) for topic in range(self.topics.clusters) for quality in range(self.quality.buckets)
+        )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from marin.data.consolidation.config import Policy, QualityConfig
+from marin.data.cells.config import QualityConfig, SampleConfig, TopicConfig
+from marin.data.consolidation.config import Policy
 from marin.data.crawl.config import ExtractConfig, embedded_crawls
 from marin.data.dedup.config import DecontaminationConfig, DedupConfig
 from marin.data.evalsets.config import EvalSetConfig
@@ -39,6 +40,7 @@ def small_seed(name: str) -> int:
 def _scale(
     *,
     pages: int,
+    topics: int,
     model: ModelConfig,
     training: TrainingConfig,
     evalset: EvalSetConfig,
@@ -46,7 +48,7 @@ def _scale(
 ) -> Scale:
     crawls = embedded_crawls(max_pages=pages)
     sources = tuple(crawl.source for crawl in crawls)
-    policy = Policy(quality=QualityConfig(buckets=2))
+    quality = QualityConfig(buckets=2, scope="topic", seed=small_seed("quality"))
     tokens = training.sequences * model.sequence_length
     return Scale(
         crawls=crawls,
@@ -56,10 +58,13 @@ def _scale(
         evalset=evalset,
         evalfiles=(),
         decontamination=DecontaminationConfig(),
-        policy=policy,
+        sample=SampleConfig(seed=small_seed("sample")),
+        topics=TopicConfig(clusters=topics, dimensions=16, seed=small_seed("topics")),
+        quality=quality,
+        policy=Policy(),
         tokenizer=TokenizerConfig(vocab_size=model.vocab_size, pad_to_multiple=64, seed=small_seed("tokenizer")),
         tokenize=TokenizeConfig(),
-        mixture=two_phases(policy.quality.buckets, tokens),
+        mixture=two_phases(quality.buckets, tokens),
         model=model,
         training=training,
         fleet=Fleet(workers=2, workers_per_node=2),
@@ -71,6 +76,7 @@ def smoke() -> Scale:
     """A run of at most 90 seconds, for tests and CI: every stage does its job, the model learns little."""
     return _scale(
         pages=320,
+        topics=2,
         model=ModelConfig.shaped(
             width=64,
             layers=2,
@@ -109,6 +115,7 @@ def laptop() -> Scale:
     """The default: minutes on two cores, and a model that has plainly learned."""
     return _scale(
         pages=2_000,
+        topics=2,
         model=ModelConfig.shaped(
             width=128,
             layers=4,

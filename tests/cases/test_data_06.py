@@ -7,6 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from marin.data.cells.config import QualityConfig, TopicConfig
+from marin.data.cells.steps import grade, sample_corpus, train_quality, train_topics
 from marin.data.consolidation.steps import consolidate
 from marin.data.dedup.steps import decontaminate, deduplicate
 from marin.data.evalsets.config import EvalSetConfig
@@ -27,7 +29,10 @@ def splits(prefix: Path, shards: tuple[tuple[Page, ...], ...]) -> dict[str, set[
     duplicates = deduplicate(pages, signals)
     evalset = build_evalset(pages, signals, duplicates, EvalSetConfig(validation_share=0.25, choice_items=4))
     overlap = decontaminate(pages, (evalset,))
-    clean = materialise(consolidate(pages, signals, duplicates, overlap, evalset), prefix=str(prefix))
+    sample = sample_corpus(pages, signals, duplicates, evalset)
+    topics = train_topics(sample, TopicConfig(clusters=1))
+    cells = grade(pages, signals, train_quality(sample, topics, QualityConfig(buckets=1)), topics)
+    clean = materialise(consolidate(pages, signals, duplicates, overlap, evalset, cells), prefix=str(prefix))
     found: dict[str, set[str]] = {"train": set(), "validation": set()}
     for shard in clean.shards:
         found[shard.split] |= set(pq.read_table(clean.local(shard.name)).column("url").to_pylist())

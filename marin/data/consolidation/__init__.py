@@ -1,1 +1,1 @@
-"""The policy: which documents stay, what is masked in them, and in which split and quality bucket they go."""
+"""The policy: which documents stay, what is masked in them, and in which split and cell they go."""

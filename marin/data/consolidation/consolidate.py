@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from marin.data.consolidation.config import Policy
 from marin.data.consolidation.decide import Facts, Fates, decide
 from marin.data.consolidation.predicates import PREDICATES, explain
-from marin.data.consolidation.quality import SCORE_COLUMNS
 from marin.data.consolidation.report import Cell, Listed, Summary, data_card, report_page
 from marin.data.consolidation.takedown import TakedownList, load_takedowns
 from marin.data.consolidation.writing import Part, Written, bundles_of, write_bundle
@@ -27,7 +26,7 @@ from marin.execution import StepError, current_run
 
 logger = logging.getLogger(__name__)
 
-_JUDGED_COLUMNS = ("id", "reason", "reasons", "language")
+_JUDGED_COLUMNS = ("id", "reason", "reasons", "language", "characters")
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,7 @@ class Inputs:
     signals: Sequence[Attributes]
     duplicates: Attributes
     contamination: Attributes
+    cells: Attributes
 
     def shards(self) -> Iterator[tuple[Documents, Attributes, DocumentShard]]:
         """Every shard with its artifact and signals, in the order in which documents are numbered."""
@@ -71,7 +71,7 @@ def consolidate_documents(inputs: Inputs, evalset: EvalSet, policy: Policy) -> D
         inputs.pages[0].source if len(inputs.pages) == 1 else None,
         sorted(
             (shard for bundle in written for shard in bundle.shards),
-            key=lambda shard: (shard.split, shard.source, shard.quality, shard.name),
+            key=lambda shard: (shard.split, shard.source, shard.topic, shard.quality, shard.name),
         ),
     )
     summary = _summary(facts, fates, result, written, takedowns, evalset.validation_share, policy)
@@ -98,12 +98,16 @@ def _collect(
     policy: Policy,
 ) -> None:
     judged_again = policy.rules is not None or policy.language is not None
-    columns = None if judged_again else (*_JUDGED_COLUMNS, *SCORE_COLUMNS)
+    columns = None if judged_again else _JUDGED_COLUMNS
     rows = read_attributes(signals, documents, shard, columns=columns)
     if judged_again:
         rows = rows.drop_columns(["bands", "content"])
     copies = read_attributes(inputs.duplicates, documents, shard, columns=("reason", "duplicate_of"))
     overlaps = read_attributes(inputs.contamination, documents, shard, columns=("reason",))
+    grades = read_attributes(inputs.cells, documents, shard, columns=("score", "quality", "topic"))
+    facts.scores.extend(grades.column("score").to_pylist())
+    facts.buckets.extend(grades.column("quality").to_pylist())
+    facts.topics.extend(grades.column("topic").to_pylist())
     ids: list[str] = rows.column("id").to_pylist()
     facts.ids.extend(ids)
     facts.sources.extend([shard.source] * shard.rows)
@@ -140,7 +144,8 @@ def _parts(inputs: Inputs, facts: Facts, fates: Fates, validation_share: float, 
                 reasons=tuple(fates.reasons[at] for at in rows),
                 whys=whys,
                 splits=tuple(split_of(facts.ids[at], validation_share) for at in rows),
-                buckets=tuple(fates.buckets[at] for at in rows),
+                buckets=tuple(facts.buckets[at] for at in rows),
+                topics=tuple(facts.topics[at] for at in rows),
                 languages=tuple(facts.signals[at]["language"] for at in rows),
                 samples=_explained(labels, whys, documents, signals, shard, policy),
             )
@@ -205,9 +210,9 @@ def _summary(
         by_source[source][fate] += 1
         by_language[row["language"]][fate] += 1
         lengths[fate][int(row["characters"]).bit_length()] += 1
-    cells: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
+    cells: dict[tuple[str, str, int, int], list[int]] = defaultdict(lambda: [0, 0])
     for shard in result.shards:
-        cell = cells[shard.split, shard.source, shard.quality]
+        cell = cells[shard.split, shard.source, shard.topic, shard.quality]
         cell[0] += shard.rows
         cell[1] += shard.text_bytes
     return Summary(

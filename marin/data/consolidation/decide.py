@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marin.data.consolidation.config import Policy
-from marin.data.consolidation.quality import assign_buckets, score
 from marin.data.filtering.config import LanguageConfig, Rules
 from marin.data.filtering.rules import REASONS, failed_rules
 
@@ -28,6 +27,9 @@ class Facts:
         duplicate_of: the document that stands in for it, or None.
         contaminated: whether it overlaps an evaluation item.
         takedowns: why it is on the takedown list, or None.
+        scores: probability to be of the positive set of the quality classifier.
+        buckets: quality bucket.
+        topics: topic.
     """
 
     ids: list[str] = field(default_factory=list)
@@ -37,14 +39,16 @@ class Facts:
     duplicate_of: list[str | None] = field(default_factory=list)
     contaminated: list[bool] = field(default_factory=list)
     takedowns: list[str | None] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    buckets: list[int] = field(default_factory=list)
+    topics: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Fates:
-    """For each document the reason it is dropped for, or None, and its quality bucket, or -1 for dropped ones."""
+    """For each document the reason it is dropped for, or None."""
 
     reasons: list[str | None]
-    buckets: list[int]
 
     def dropped(self) -> dict[str, int]:
         """Number of documents by reason, in the documented order."""
@@ -64,17 +68,7 @@ def decide(facts: Facts, policy: Policy) -> Fates:
         filter_reason or copy or ("contaminated" if policy.drop_contaminated and contaminated else None)
         for filter_reason, copy, contaminated in zip(filtered, copies, facts.contaminated, strict=True)
     ]
-    kept = [at for at, reason in enumerate(reasons) if reason is None]
-    assigned = assign_buckets(
-        [score(facts.signals[at]) for at in kept],
-        [facts.ids[at] for at in kept],
-        [facts.sources[at] for at in kept],
-        policy.quality,
-    )
-    buckets = [-1] * len(reasons)
-    for at, bucket in zip(kept, assigned, strict=True):
-        buckets[at] = bucket
-    return Fates(reasons, buckets)
+    return Fates(reasons)
 
 
 def _filter_reasons(facts: Facts, policy: Policy) -> list[str | None]:

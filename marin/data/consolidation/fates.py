@@ -25,11 +25,12 @@ FATES_SCHEMA = pa.schema(
         pa.field("why", pa.string()),
         pa.field("split", pa.dictionary(pa.int32(), pa.string())),
         pa.field("quality", pa.int16()),
+        pa.field("topic", pa.int16()),
         pa.field("bundle", pa.int32()),
     ]
 )
 """``reason`` is null where the document stayed; ``why`` names the document that stands in for a copy, or the reason on
-the takedown list; ``split``, ``quality`` and ``bundle`` say in which files of clean documents it lies."""
+the takedown list; ``split``, ``quality``, ``topic`` and ``bundle`` say in which files of clean documents it lies."""
 
 
 def fates_name(documents: Documents, shard: DocumentShard) -> str:

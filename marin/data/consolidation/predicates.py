@@ -16,7 +16,7 @@ class Predicate:
     Attributes:
         column: signal column.
         limit: the setting that holds the limit, from the policy or the signals down, such as
-            ``rules.words.minimum_words``; an n-gram size in brackets picks from pairs; ``""`` without a number behind it.
+            ``rules.words.minimum_words``; an n-gram size in brackets picks from pairs. ``""`` where it is no number.
         breaks: how a value that fails stands to the limit.
     """
 

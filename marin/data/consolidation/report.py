@@ -33,10 +33,11 @@ class Listed:
 
 @dataclass(frozen=True)
 class Cell:
-    """Documents of one split, source and quality bucket."""
+    """Documents of one split, source, topic and quality bucket."""
 
     split: str
     source: str
+    topic: int
     quality: int
     documents: int
     text_bytes: int

@@ -10,16 +10,17 @@ from marin.data.evalsets.artifacts import EvalSet
 from marin.execution import step
 
 
-@step("documents/clean", version="3", fans_out=True, cutoff=True)
+@step("documents/clean", version="4", fans_out=True, cutoff=True)
 def consolidate(
     pages: Sequence[Documents],
     signals: Sequence[Attributes],
     duplicates: Attributes,
     contamination: Attributes,
     evalset: EvalSet,
+    cells: Attributes,
     config: Policy = Policy(),
 ) -> Documents:
-    """Documents that the policy keeps, in shards of one split, source and quality bucket each.
+    """Documents that the policy keeps, in shards of one split, source, topic and quality bucket each.
 
     ``report.html`` shows what was dropped and why, with samples; ``README.md`` is the data card; ``counts.json`` has
     the numbers; ``fates/`` says of every document that came in what became of it.
@@ -30,8 +31,9 @@ def consolidate(
         duplicates: the duplicates among all sources.
         contamination: the overlap with evaluation items.
         evalset: the evaluation set from held-out documents; it says which share of documents is held out.
+        cells: quality bucket and topic of all documents.
         config: the policy.
     """
     from marin.data.consolidation.consolidate import Inputs, consolidate_documents
 
-    return consolidate_documents(Inputs(pages, signals, duplicates, contamination), evalset, config)
+    return consolidate_documents(Inputs(pages, signals, duplicates, contamination, cells), evalset, config)

@@ -131,7 +131,7 @@ def fates(records: PrefixRecords, found: Found, judged: list[Verdict]) -> Iterat
         elif row["reason"] is not None:
             yield Fate(record, clean, row["reason"], row["why"] or _limits(record, row["reason"], judged), None, None)
         else:
-            stem = cell_stem(found.shard.source, row["split"], row["quality"], row["bundle"])
+            stem = cell_stem(found.shard.source, row["split"], row["topic"], row["quality"], row["bundle"])
             shards = [shard for shard in clean.shards if shard.name.startswith(f"{stem}-")]
             place = _place(clean, shards, found.columns["id"])
             if place is None:

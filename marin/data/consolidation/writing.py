@@ -23,7 +23,8 @@ from marin.data.filtering.pii import mask
 from marin.execution import Flow, StepError, current_run
 
 _BUNDLE_BYTES = 128 * 1024**2
-_ROW_GROUP_BYTES = 32 * 1024**2
+_ROW_GROUP_BYTES = 16 * 1024**2
+"""A worker holds up to one row group of every cell."""
 _EXCERPT = 600
 
 
@@ -37,7 +38,8 @@ class Part:
         reasons: why each is dropped, or None.
         whys: see `FATES_SCHEMA`.
         splits: the split of each.
-        buckets: the quality bucket of each that stays, else -1.
+        buckets: the quality bucket of each.
+        topics: the topic of each.
         languages: the language of each.
         samples: for rows that the report shows, the label they stand under and what decided it.
     """
@@ -48,6 +50,7 @@ class Part:
     whys: tuple[str | None, ...]
     splits: tuple[str, ...]
     buckets: tuple[int, ...]
+    topics: tuple[int, ...]
     languages: tuple[str, ...]
     samples: dict[int, tuple[str, str]]
 
@@ -73,7 +76,9 @@ class Written:
 
 
 def bundles_of(parts: Sequence[Part], *, mask_addresses: bool) -> list[Bundle]:
-    """The parts of each source in bundles of about equal size."""
+    """The parts of each source in bundles of about equal size, large enough for a whole file of each cell."""
+    cells = {cell for part in parts for cell in zip(part.topics, part.buckets, strict=True)}
+    enough = max(_BUNDLE_BYTES, len(cells) * _ROW_GROUP_BYTES)
     by_source: dict[str, list[Part]] = defaultdict(list)
     for part in parts:
         by_source[part.shard.source].append(part)
@@ -83,25 +88,25 @@ def bundles_of(parts: Sequence[Part], *, mask_addresses: bool) -> list[Bundle]:
         for at, part in enumerate(by_source[source]):
             chosen.append(part)
             last = at == len(by_source[source]) - 1
-            if last or sum(one.shard.text_bytes for one in chosen) >= _BUNDLE_BYTES:
+            if last or sum(one.shard.text_bytes for one in chosen) >= enough:
                 bundles.append(Bundle(len(bundles), source, tuple(chosen), mask_addresses))
                 chosen = []
     return bundles
 
 
-def cell_stem(source: str, split: str, quality: int, bundle: int) -> str:
+def cell_stem(source: str, split: str, topic: int, quality: int, bundle: int) -> str:
     """How the names begin of the files that hold one cell of a bundle."""
-    return f"{split}/{quote(source, safe='')}/q{quality}/{bundle:05d}"
+    return f"{split}/{quote(source, safe='')}/c{topic:02d}q{quality}/{bundle:05d}"
 
 
 def write_bundle(bundle: Bundle) -> Written:
-    """Write the documents that stay, one file for each split and quality bucket, in one pass over the shards."""
+    """Write the documents that stay, one file for each split, topic and bucket, in one pass over the shards."""
     run = current_run()
     samples: list[Sample] = []
     done = emails = ips = 0
     total = sum(part.shard.rows for part in bundle.parts)
     with ExitStack() as stack:
-        cells: dict[tuple[str, int], _CellWriter] = {}
+        cells: dict[tuple[str, int, int], _CellWriter] = {}
         for part in bundle.parts:
             start = kept = 0
             ids: list[str] = []
@@ -111,21 +116,26 @@ def write_bundle(bundle: Bundle) -> Written:
                 table, found_emails, found_ips = _finished(part, start, batch, bundle.mask_addresses)
                 emails, ips = emails + found_emails, ips + found_ips
                 end = start + batch.num_rows
-                fates = zip(part.splits[start:end], part.buckets[start:end], part.reasons[start:end], strict=True)
-                keys = [(split, bucket) for split, bucket, reason in fates if reason is None]
-                for split, bucket in sorted(set(keys)):
-                    if (split, bucket) not in cells:
+                keys = [
+                    (part.splits[at], part.topics[at], part.buckets[at])
+                    for at in range(start, end)
+                    if part.reasons[at] is None
+                ]
+                for key in sorted(set(keys)):
+                    if key not in cells:
+                        split, topic, bucket = key
                         writer = DocumentWriter(
                             run.write,
-                            cell_stem(bundle.source, split, bucket, bundle.number),
+                            cell_stem(bundle.source, split, topic, bucket, bundle.number),
                             source=bundle.source,
                             split=split,
                             quality=bucket,
+                            topic=topic,
                             consolidated=True,
+                            row_group_bytes=_ROW_GROUP_BYTES,
                         )
-                        cells[split, bucket] = stack.enter_context(_CellWriter(stack.enter_context(writer)))
-                    chosen = pa.array([key == (split, bucket) for key in keys], pa.bool_())
-                    cells[split, bucket].add(table.filter(chosen))
+                        cells[key] = stack.enter_context(_CellWriter(stack.enter_context(writer)))
+                    cells[key].add(table.filter(pa.array([one == key for one in keys], pa.bool_())))
                 start, kept = end, kept + table.num_rows
                 run.progress(done + start, total)
             done += start
@@ -153,7 +163,16 @@ def account_for(part: Part, read: int, kept: int) -> None:
 def _fates(part: Part, ids: Sequence[str], bundle: int) -> Iterator[dict[str, Any]]:
     for at, (document_id, reason) in enumerate(zip(ids, part.reasons, strict=True)):
         row: dict[str, Any] = {"id": document_id, "reason": reason, "why": part.whys[at], "split": part.splits[at]}
-        yield row if reason is not None else row | {"quality": part.buckets[at], "bundle": bundle}
+        yield (
+            row
+            if reason is not None
+            else row
+            | {
+                "quality": part.buckets[at],
+                "topic": part.topics[at],
+                "bundle": bundle,
+            }
+        )
 
 
 class _CellWriter:

@@ -18,6 +18,7 @@ class DocumentShard:
         split: ``"train"`` or ``"validation"`` after consolidation, ``""`` before.
         source: source of all documents in the shard.
         quality: quality bucket of all documents in the shard after consolidation, -1 before.
+        topic: topic of all documents in the shard after consolidation, -1 before.
     """
 
     name: str
@@ -26,6 +27,7 @@ class DocumentShard:
     split: str
     source: str
     quality: int
+    topic: int = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +58,21 @@ class Documents(Artifact):
         return describe_documents(files)
 
     def select(
-        self, *, split: str | None = None, source: str | None = None, quality: int | None = None
+        self,
+        *,
+        split: str | None = None,
+        source: str | None = None,
+        quality: int | None = None,
+        topic: int | None = None,
     ) -> tuple[DocumentShard, ...]:
-        """The shards of one split, source and quality bucket; None takes all."""
+        """The shards of one split, source, quality bucket and topic; None takes all."""
         return tuple(
             shard
             for shard in self.shards
             if (split is None or shard.split == split)
             and (source is None or shard.source == source)
             and (quality is None or shard.quality == quality)
+            and (topic is None or shard.topic == topic)
         )
 
 

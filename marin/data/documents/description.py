@@ -14,7 +14,7 @@ from marin.data.documents.io import CONSOLIDATED_SCHEMA, SCHEMA, documents_of
 from marin.data.documents.schema import FATES
 from marin.execution import Artifact, StepError
 
-_LABELS = ("source", "split", "quality")
+_LABELS = ("source", "split", "quality", "topic")
 
 
 def describe_documents(files: Artifact) -> Documents:
@@ -23,7 +23,7 @@ def describe_documents(files: Artifact) -> Documents:
 
     Raises:
         StepError: there is no parquet file, or one is none of documents: a column is missing or of another type, a
-            required value is null, ids stand twice, or a shard holds several sources, splits or qualities.
+            required value is null, ids stand twice, or a shard holds several sources, splits, qualities or topics.
     """
     names = [name for name in files.names("*.parquet") if not name.startswith(FATES)]
     if not names:
@@ -68,6 +68,7 @@ def describe_shard(files: Artifact, name: str) -> DocumentShard | None:
         split=str(label.get("split", "")),
         source=str(label["source"]),
         quality=int(str(label.get("quality", -1))),
+        topic=int(str(label.get("topic", -1))),
     )
 
 

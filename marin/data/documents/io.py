@@ -19,7 +19,9 @@ from marin.data.documents.schema import COLUMNS, CONSOLIDATED_COLUMNS, Document
 
 MIB = 1024**2
 
-_TYPES: dict[str, pa.DataType] = {name: pa.string() for name in CONSOLIDATED_COLUMNS} | {"quality": pa.int16()}
+_TYPES: dict[str, pa.DataType] = {name: pa.string() for name in CONSOLIDATED_COLUMNS} | dict.fromkeys(
+    ("quality", "topic"), pa.int16()
+)
 _NULLABLE = frozenset({"url", "language"})
 
 SCHEMA = pa.schema([pa.field(name, _TYPES[name], nullable=name in _NULLABLE) for name in COLUMNS])
@@ -32,7 +34,7 @@ OpenFile = Callable[[str], AbstractContextManager[Any]]
 
 
 class DocumentWriter:
-    """Writes the documents of one (source, split, quality) into shards ``<stem>-00000.parquet``, ``-00001`` …
+    """Writes the documents of one (source, split, quality, topic) into shards ``<stem>-00000.parquet``, ``-00001`` …
 
     A file is opened with its first document, so no shard is ever empty. Use as a context manager; ``shards`` is
     complete once the block has ended without an exception, otherwise no file of the block is finished.
@@ -43,7 +45,8 @@ class DocumentWriter:
         source: source of all documents.
         split: split of all documents after consolidation, else ``""``.
         quality: quality bucket of all documents after consolidation, else -1.
-        consolidated: write the columns ``split`` and ``quality`` too.
+        topic: topic of all documents after consolidation, else -1.
+        consolidated: write the columns ``split``, ``quality`` and ``topic`` too.
         shard_bytes: text bytes after which the next file begins.
         row_group_bytes: text and metadata bytes after which a row group ends; what the writer holds in memory.
     """
@@ -56,6 +59,7 @@ class DocumentWriter:
         source: str,
         split: str = "",
         quality: int = -1,
+        topic: int = -1,
         consolidated: bool = False,
         shard_bytes: int = 256 * MIB,
         row_group_bytes: int = 32 * MIB,
@@ -63,7 +67,7 @@ class DocumentWriter:
         self.shards: tuple[DocumentShard, ...] = ()
         self._open_file = open_file
         self._stem = stem
-        self._labels = (source, split, quality)
+        self._labels = (source, split, quality, topic)
         self._schema = CONSOLIDATED_SCHEMA if consolidated else SCHEMA
         self._shard_bytes = shard_bytes
         self._row_group_bytes = row_group_bytes
@@ -85,7 +89,7 @@ class DocumentWriter:
             self._file = None
 
     def write(self, document: Document) -> None:
-        """Add one document. Its source, split and quality are written as the writer's own."""
+        """Add one document. Its source, split, quality and topic are written as the writer's own."""
         self._pending.append(document)
         self._pending_bytes += _utf8_size(document.text) + _utf8_size(document.metadata)
         if self._pending_bytes >= self._row_group_bytes:
@@ -111,7 +115,7 @@ class DocumentWriter:
         self._append(self._with_labels(pa.table({name: pa.array(v, _TYPES[name]) for name, v in columns.items()})))
 
     def _with_labels(self, table: pa.Table) -> pa.Table:
-        labels = dict(zip(("source", "split", "quality"), self._labels, strict=True))
+        labels = dict(zip(("source", "split", "quality", "topic"), self._labels, strict=True))
         columns = [
             pa.repeat(pa.scalar(labels[name], _TYPES[name]), table.num_rows)
             if name in labels
@@ -134,7 +138,7 @@ class DocumentWriter:
             return
         file, self._file = self._file, None
         file.close()
-        source, split, quality = self._labels
+        source, split, quality, topic = self._labels
         self.shards += (
             DocumentShard(
                 name=file.name,
@@ -143,6 +147,7 @@ class DocumentWriter:
                 split=split,
                 source=source,
                 quality=quality,
+                topic=topic,
             ),
         )
 
@@ -198,7 +203,7 @@ def iterate_documents(
 
     Args:
         documents: a materialised artifact.
-        columns: what to read; fields of other columns hold "" (-1 for quality).
+        columns: what to read; fields of other columns hold "" (-1 for quality and topic).
         shards: which shards, in this order; all when None.
         batch_rows: rows decoded at once.
     """

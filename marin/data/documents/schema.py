@@ -14,7 +14,7 @@ from marin.data.documents.normalise import normalise_text
 COLUMNS = ("id", "text", "text_hash", "source", "url", "language", "metadata")
 """Columns of every document shard, in order."""
 
-CONSOLIDATED_COLUMNS = (*COLUMNS, "split", "quality")
+CONSOLIDATED_COLUMNS = (*COLUMNS, "split", "quality", "topic")
 """Columns of a shard of consolidated documents."""
 
 FATES = "fates/"
@@ -36,6 +36,7 @@ class Document:
     metadata: str = "{}"
     split: str = ""
     quality: int = -1
+    topic: int = -1
 
 
 def make_document(

@@ -26,7 +26,7 @@ class Phase:
         share: share of the run, above 0; the shares of all phases sum to 1.
         basis: what ``weights`` are. ``"shares"``: the share of sequences of each cell, every cell named.
             ``"tokens"``: factors on the number of tokens that each cell holds; a cell that is not named has factor 1.
-        weights: by cell. A factor may also stand for all cells that match a shell pattern, such as ``*-q1``; a cell's
+        weights: by cell. A factor may also stand for all cells that match a shell pattern, such as ``*q1``; a cell's
             own name comes before a pattern, and no cell may match two patterns.
     """
 

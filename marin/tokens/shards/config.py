@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from marin.execution import runtime
+from marin.execution import added, runtime
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Documents by split, source and quality bucket; None takes all."""
+    """Documents by split, source, quality bucket and topic; None takes all."""
 
     split: str = "train"
     source: str | None = None
     quality: int | None = None
+    topic: int | None = added(None, since="2026.12")
 
     def __post_init__(self) -> None:
         if self.split not in ("train", "validation"):
@@ -23,6 +24,7 @@ class Selection:
         parts = [f"split={self.split}"]
         parts += [f"source={self.source}"] if self.source is not None else []
         parts += [f"quality={self.quality}"] if self.quality is not None else []
+        parts += [f"topic={self.topic}"] if self.topic is not None else []
         return " ".join(parts)
 
 

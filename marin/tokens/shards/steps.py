@@ -35,7 +35,7 @@ def tokenize(
     run = current_run()
     if any(not shard.split for shard in clean.shards):
         raise StepError("these documents have no train / validation split yet; tokenize what consolidate gives")
-    selected = clean.select(split=select.split, source=select.source, quality=select.quality)
+    selected = clean.select(split=select.split, source=select.source, quality=select.quality, topic=select.topic)
     bundles = [
         Bundle(f"{index:05d}", clean, shards, tokenizer, config.batch_bytes)
         for index, shards in enumerate(bundle_shards(selected, config.shard_bytes))

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from marin.data.cells.config import QualityConfig, TopicConfig
+from marin.data.cells.steps import grade, sample_corpus, train_quality, train_topics
 from marin.data.consolidation.config import Policy
 from marin.data.consolidation.steps import consolidate
 from marin.data.dedup.steps import decontaminate, deduplicate
@@ -53,7 +55,11 @@ def run(prefix: Path, shards: int, policy: Policy = Policy(), signals: SignalCon
         pages, judged, duplicates, EvalSetConfig(validation_share=SHARE, choice_items=4, rolling_documents=2)
     )
     overlap = decontaminate(pages, [evalset])
-    return materialise(consolidate(pages, judged, duplicates, overlap, evalset, policy), prefix=str(prefix))
+    sample = sample_corpus(pages, judged, duplicates, evalset)
+    topics = train_topics(sample, TopicConfig(clusters=2, dimensions=8))
+    quality = train_quality(sample, topics, QualityConfig(positive=("books",), buckets=2, scope="topic"))
+    cells = grade(pages, judged, quality, topics)
+    return materialise(consolidate(pages, judged, duplicates, overlap, evalset, cells, policy), prefix=str(prefix))
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +73,17 @@ def rows(clean: Documents) -> Iterator[tuple[Any, Any]]:
             yield shard, document
 
 
-def test_shards_hold_one_split_source_and_bucket_and_there_are_four_training_cells(clean: Documents) -> None:
+def test_shards_hold_one_split_source_and_cell_and_there_are_four_training_cells(clean: Documents) -> None:
     for shard, document in rows(clean):
-        assert (document.split, document.source, document.quality) == (shard.split, shard.source, shard.quality)
+        assert (document.split, document.source) == (shard.split, shard.source)
+        assert (document.topic, document.quality) == (shard.topic, shard.quality)
+        assert f"/c{shard.topic:02d}q{shard.quality}/" in shard.name
         assert document.split == split_of(document.id, SHARE)
         assert document.language == "en"
         assert document.text_hash == text_hash(document.text)
-    cells = {(shard.source, shard.quality) for shard in clean.shards if shard.split == "train"}
-    assert cells == {("web", 0), ("web", 1), ("books", 0), ("books", 1)}
+    cells = {(shard.topic, shard.quality) for shard in clean.select(split="train")}
+    assert cells == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert {shard.source for shard in clean.select(topic=0)} <= {"web", "books"}
     assert all(shard.rows for shard in clean.shards)
     assert clean.rows == sum(shard.rows for shard in clean.shards) == len(list(rows(clean)))
 
@@ -135,7 +144,7 @@ def test_the_report_needs_nothing_beside_it_and_shows_reasons_and_samples(clean:
 def test_the_card_says_what_is_inside(clean: Documents) -> None:
     card = clean.read("README.md").decode()
     for shard in clean.shards:
-        assert f"| {shard.split} | {shard.source} | {shard.quality} |" in card
+        assert f"| {shard.split} | {shard.source} | {shard.topic} | {shard.quality} |" in card
     assert "25.0 %" in card
     assert "duplicate_exact" in card
 

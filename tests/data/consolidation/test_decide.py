@@ -6,14 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from marin.data.consolidation.config import Policy, QualityConfig
+from marin.data.consolidation.config import Policy
 from marin.data.consolidation.decide import DROP_ORDER, Facts, decide
-from marin.data.consolidation.quality import SCORE_COLUMNS, assign_buckets, score
 from marin.data.filtering.config import LanguageConfig, Rules, WordRules
-from marin.data.filtering.features import FEATURE_COLUMNS, measure
+from marin.data.filtering.features import measure
 from marin.data.filtering.rules import failed_rules
 from marin.data.filtering.words import WordTable
 
@@ -57,8 +54,6 @@ def test_a_document_is_counted_once_under_its_first_reason() -> None:
     assert fates.reasons[:3] == [None, "duplicate_exact", "contaminated"]
     assert fates.reasons[3] == given_facts.signals[3]["reasons"][0]
     assert sum(fates.dropped().values()) == 3
-    assert fates.buckets[0] >= 0
-    assert fates.buckets[1:] == [-1, -1, -1]
     assert list(fates.dropped()) == sorted(fates.dropped(), key=DROP_ORDER.index)
 
 
@@ -98,39 +93,6 @@ def test_when_other_thresholds_drop_the_one_that_stays_its_least_copy_takes_its_
     assert fates.reasons == ["gopher_few_words", "duplicate_exact", None, "gopher_few_words"]
 
 
-def test_prose_scores_above_lists_and_every_score_is_a_share() -> None:
-    assert set(SCORE_COLUMNS) <= set(FEATURE_COLUMNS)
-    assert score(row(PROSE)) > 0.8 > 0.4 > score(row(LIST))
-    assert 0.0 <= score(row("")) <= 1.0
-
-
-@given(
-    st.lists(st.tuples(st.floats(0, 1), st.sampled_from(["a", "b", "c"])), max_size=60), st.integers(1, 5), st.randoms()
-)
-def test_buckets_are_of_equal_size_ordered_by_score_and_independent_of_order(
-    documents: list[tuple[float, str]], buckets: int, draw: Any
-) -> None:
-    config = QualityConfig(buckets=buckets)
-    ids = [f"{place:03d}" for place in range(len(documents))]
-    scores, sources = [value for value, _ in documents], [source for _, source in documents]
-    assigned = assign_buckets(scores, ids, sources, config)
-    for source in set(sources):
-        own = [(scores[at], assigned[at]) for at in range(len(ids)) if sources[at] == source]
-        sizes = [sum(bucket == number for _, bucket in own) for number in range(buckets)]
-        assert max(sizes) - min(sizes) <= 1
-        assert all(low <= high for (one, low) in own for (other, high) in own if one < other)
-    order = list(range(len(ids)))
-    draw.shuffle(order)
-    shuffled = assign_buckets([scores[i] for i in order], [ids[i] for i in order], [sources[i] for i in order], config)
-    assert {ids[i]: bucket for i, bucket in zip(order, shuffled, strict=True)} == dict(zip(ids, assigned, strict=True))
-
-
-def test_all_documents_can_be_ranked_together() -> None:
-    config = QualityConfig(buckets=2, scope="corpus")
-    assert assign_buckets([0.1, 0.2, 0.8, 0.9], list("wxyz"), ["a", "a", "b", "b"], config) == [0, 0, 1, 1]
-
-
-@pytest.mark.parametrize("make", [lambda: QualityConfig(buckets=0), lambda: Policy(samples=-1)])
-def test_wrong_settings_are_refused(make: Any) -> None:
-    with pytest.raises(ValueError):
-        make()
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="samples"):
+        Policy(samples=-1)

@@ -146,7 +146,7 @@ def test_every_document_that_came_in_has_a_fate_beside_its_shard(tmp_path: Path)
     assert kept.keys() == stored.keys()
     for document_id, shard in stored.items():
         fate = kept[document_id]
-        assert (fate["split"], fate["quality"]) == (shard.split, shard.quality)
+        assert (fate["split"], fate["topic"], fate["quality"]) == (shard.split, shard.topic, shard.quality)
         assert f"/{fate['bundle']:05d}-" in shard.name
     (copy,) = [fate for fate in found if fate["reason"] == "duplicate_exact"]
     assert copy["why"] in stored

@@ -8,6 +8,8 @@ import pytest
 
 from marin.checkpoint.artifacts import Checkpoint
 from marin.cli.main import main
+from marin.data.cells.config import QualityConfig, TopicConfig
+from marin.data.cells.steps import grade, sample_corpus, train_quality, train_topics
 from marin.data.consolidation.config import Policy, TakedownConfig, TakedownEntry
 from marin.data.consolidation.steps import consolidate
 from marin.data.dedup.steps import decontaminate, deduplicate
@@ -64,10 +66,13 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
     )
     overlap = decontaminate([pages], [evalset])
     policy = Policy(takedown=TakedownConfig(entries=(TakedownEntry("https://web.invalid/private/*", "asked for"),)))
-    clean = consolidate([pages], [signals], duplicates, overlap, evalset, policy)
+    sample = sample_corpus([pages], [signals], duplicates, evalset)
+    topics = train_topics(sample, TopicConfig(clusters=2, dimensions=8))
+    cells = grade([pages], [signals], train_quality(sample, topics, QualityConfig(buckets=1)), topics)
+    clean = consolidate([pages], [signals], duplicates, overlap, evalset, cells, policy)
     tokenizer = train_tokenizer(clean, SMALL_TOKENIZER)
-    cells = {f"q{bucket}": tokenize(clean, tokenizer, Selection(quality=bucket)) for bucket in (0, 1)}
-    materialise(trained(build_mixture(cells)).label("small"), place)
+    mixture = build_mixture({f"c{topic:02d}": tokenize(clean, tokenizer, Selection(topic=topic)) for topic in (0, 1)})
+    materialise(trained(mixture).label("small"), place)
     return place
 
 
@@ -102,7 +107,8 @@ def test_a_kept_document_is_followed_from_its_page_to_the_training_run(
     assert "made by     test/pages-" in by_url
     assert "spoken_words" in by_url
     assert "signals     passes" in by_url and "duplicates  passes" in by_url
-    assert "kept        train/web/q" in by_url
+    assert "cells       passes" in by_url and "similarity" in by_url
+    assert "kept        train/web/c0" in by_url
     assert by_url.count("tokens      00000.bin, document ") == 1
     assert "mixture     tokens/mixture-" in by_url
     assert "training    test/training-" in by_url and "(small)" in by_url and "7 steps" in by_url

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,7 +13,7 @@ from marin.data.documents.lookup import matching_rows, read_row
 from marin.execution import materialise
 from tests.data.pages import Page, PageSet, write_pages
 
-TEXTS = [f"{n} " + "".join(chr(97 + (n * m * m) % 26) for m in range(20_000)) for n in range(200)]
+TEXTS = [f"{n} {random.Random(n).randbytes(4_000).hex()}" for n in range(200)]
 
 
 class CountingStream(io.RawIOBase):
