@@ -1,8 +1,9 @@
 """Who runs a step: claims by create-if-absent, with a new epoch for each holder.
 
-A claim is never deleted. It ends with the record of its generation; a holder that gave up adds `<epoch>.released`; one
-that died is noticed, and the next epoch is created over it. The old holder can then only litter: it writes into its own
-attempt and its own epoch's state, and every finish mark checks that no newer epoch exists.
+No run deletes a claim; a collection does, with all of its step. It ends with the record of its generation; a holder
+that gave up adds `<epoch>.released`; one that died is noticed, and the next epoch is created over it. The old holder
+can then only litter: it writes into its own attempt and its own epoch's state, and every finish mark checks that no
+newer epoch exists.
 """
 
 from __future__ import annotations
