@@ -19,5 +19,5 @@ def _extract(html: str) -> str:
 
 
 if __name__ == "__main__":
-    worker.extractor = lambda name: _extract
+    worker.extractor = lambda name, max_depth: _extract
     worker.main()

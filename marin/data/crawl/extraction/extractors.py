@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import html as entities
 import importlib.metadata
 import re
 from collections.abc import Callable
 
-from marin.data.crawl.extraction.lists import deepen_text_lists
+from marin.data.crawl.extraction.blocks import TooDeepError, read_page
+from marin.data.crawl.extraction.content import main_blocks
+from marin.data.crawl.extraction.render import render
 
 Extract = Callable[[str], str]
 
 STRIPPED = "strip-tags"
 """Name of the fallback for pages that are nested too deep for a tree."""
 
-_VERSION = 1
-"""Raised when the own part of the resiliparse extractor changes what comes out."""
+_VERSION = 2
+"""Raised when the scorer on resiliparse's tree, or the fallback, changes what comes out."""
 
 # The name is possessive: given back sign by sign, a long one without an end would cost the square of its length.
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*+)[^<>]*?(/?)>")
@@ -35,9 +36,12 @@ _SPACES = re.compile(r"[ \t]+")
 _BLANK_LINES = re.compile(r"\n\s*\n+")
 
 
-def extractor(name: str) -> Extract:
-    """The function of an extractor: page HTML to text, empty when nothing is left."""
-    return {"resiliparse": _load_resiliparse, "trafilatura": _load_trafilatura}[name]()
+def extractor(name: str, max_depth: int) -> Extract:
+    """The function of an extractor: page HTML to text, empty when nothing is left.
+
+    It raises :class:`TooDeepError` for a page that is nested deeper than ``max_depth``.
+    """
+    return {"resiliparse": _load_resiliparse, "trafilatura": _load_trafilatura}[name](max_depth)
 
 
 def extractor_version(name: str) -> str:
@@ -72,27 +76,20 @@ def strip_tags(html: str) -> str:
     return _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()
 
 
-def _load_resiliparse() -> Extract:
-    from resiliparse.extract.html2text import extract_plain_text
+def _load_resiliparse(max_depth: int) -> Extract:
+    def run(html: str) -> str:
+        page = read_page(html, max_depth=max_depth)
+        return render(page, main_blocks(page))
 
-    extract = functools.partial(
-        extract_plain_text,
-        preserve_formatting=True,
-        main_content=True,
-        list_bullets=True,
-        alt_texts=False,
-        links=False,
-        form_fields=False,
-        noscript=False,
-        comments=False,
-    )
-    return lambda html: extract(deepen_text_lists(html))
+    return run
 
 
-def _load_trafilatura() -> Extract:
+def _load_trafilatura(max_depth: int) -> Extract:
     from trafilatura import extract
 
     def run(html: str) -> str:
+        if nesting_depth(html, max_depth) > max_depth:
+            raise TooDeepError
         return extract(html, favor_precision=True, include_comments=False, deduplicate=False) or ""
 
     return run

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+import psutil
+
 from marin.data.crawl.extraction.worker import READY, to_frame
 from marin.execution import StepError
 
@@ -29,6 +31,9 @@ logger = logging.getLogger(__name__)
 Failure = Literal["timeout", "extractor_failed", "extractor_crashed"]
 
 _PAGES_A_PROCESS = 20_000
+RECYCLED_BYTES = 1024**3
+"""Resident memory with which a worker that has answered its batch is replaced: extractors on C trees leak."""
+
 _START_SECONDS = 120.0
 _READ = 1 << 20
 _LENGTH = struct.Struct(">I")
@@ -44,23 +49,32 @@ class Extraction:
 
 
 class IsolatedExtractor:
-    """An extractor in a process of its own. Use as a context manager.
+    """An extractor in a process of its own. Use as a context manager. ``started`` counts its processes.
 
     Args:
         name: which extractor.
         page_seconds: time limit for one page.
         max_depth: nesting above which a page only has its tags stripped.
         worker: module that the process runs.
+        recycled_bytes: resident memory with which a process is replaced.
     """
 
     def __init__(
-        self, name: str, *, page_seconds: float, max_depth: int, worker: str = "marin.data.crawl.extraction.worker"
+        self,
+        name: str,
+        *,
+        page_seconds: float,
+        max_depth: int,
+        worker: str = "marin.data.crawl.extraction.worker",
+        recycled_bytes: int = RECYCLED_BYTES,
     ) -> None:
         self._command = [
             *(sys.executable, "-m", worker),
             *(name, str(max_depth), str(page_seconds)),
         ]
         self._page_seconds = page_seconds
+        self._recycled_bytes = recycled_bytes
+        self.started = 0
         self._worker: _Worker | None = None
 
     def __enter__(self) -> Self:
@@ -88,10 +102,13 @@ class IsolatedExtractor:
                 done += 1
 
     def _start(self) -> _Worker:
-        if self._worker is not None and self._worker.answered >= _PAGES_A_PROCESS:
+        if self._worker is not None and (
+            self._worker.answered >= _PAGES_A_PROCESS or self._worker.resident_bytes() > self._recycled_bytes
+        ):
             self._stop()
         if self._worker is None:
             self._worker = _Worker(self._command)
+            self.started += 1
         return self._worker
 
     def _stop(self) -> None:
@@ -150,6 +167,13 @@ class _Worker:
             logger.info("a page could not be extracted: %s", detail)
             return Extraction("", "", "extractor_failed")
         return Extraction(text, detail)
+
+    def resident_bytes(self) -> int:
+        """Memory that the process holds; 0 when it is gone."""
+        try:
+            return int(psutil.Process(self._process.pid).memory_info().rss)
+        except psutil.Error:
+            return 0
 
     def kill(self) -> None:
         """End the process, whatever it does."""

@@ -13,7 +13,8 @@ import struct
 import sys
 from typing import BinaryIO
 
-from marin.data.crawl.extraction.extractors import STRIPPED, Extract, extractor, nesting_depth, strip_tags
+from marin.data.crawl.extraction.blocks import TooDeepError
+from marin.data.crawl.extraction.extractors import STRIPPED, Extract, extractor, strip_tags
 
 MEMORY_LIMIT = 6 * 1024**3
 """Address space of a worker, in bytes: a page that needs more is counted as failed."""
@@ -41,11 +42,12 @@ def to_frame(value: object) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def extract_page(html: str, extract: Extract, name: str, max_depth: int) -> tuple[str, str]:
+def extract_page(html: str, extract: Extract, name: str) -> tuple[str, str]:
     """Text of one page, and the name of what extracted it."""
-    if nesting_depth(html, max_depth) > max_depth:
+    try:
+        return extract(html).strip("\n"), name
+    except TooDeepError:
         return strip_tags(html), STRIPPED
-    return extract(html).strip(), name
 
 
 def main() -> None:
@@ -56,7 +58,7 @@ def main() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     incoming, outgoing = sys.stdin.buffer, sys.stdout.buffer
-    extract = extractor(name)
+    extract = extractor(name, max_depth)
     outgoing.write(READY)
     outgoing.flush()
     while True:
@@ -66,7 +68,7 @@ def main() -> None:
         for html in batch:
             signal.setitimer(signal.ITIMER_REAL, page_seconds + _ORPHAN_SECONDS)
             try:
-                answer: tuple[str | None, str] = extract_page(html, extract, name, max_depth)
+                answer: tuple[str | None, str] = extract_page(html, extract, name)
             except Exception as error:  # whatever an extractor raises costs one page, which is counted
                 answer = (None, f"{type(error).__name__}: {error}")
             outgoing.write(to_frame(answer))
