@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from marin.storage import AlreadyExists, ChecksummedWriter, MissingObject, ObjectInfo, Store, StoreUnavailable
+from marin.storage import (
+    AlreadyExists,
+    ChecksummedWriter,
+    MissingObject,
+    ObjectInfo,
+    Store,
+    StoreUnavailable,
+    StoreUnreachable,
+)
 from marin.storage.store import Page
 
 T = TypeVar("T")
@@ -37,6 +45,8 @@ class PatientStore(Store):
         while True:
             try:
                 return request()
+            except StoreUnreachable:  # said at once: whoever typed the address waits for it
+                raise
             except StoreUnavailable:
                 if time.monotonic() + pause > deadline or self._stopping.wait(pause * random.uniform(0.5, 1.0)):
                     raise
@@ -98,6 +108,9 @@ class PatientStore(Store):
 
         while (page := self._ask(turn)) is not None:
             yield page
+
+    def folders(self, prefix: str = "") -> tuple[str, ...]:
+        return self._ask(lambda: self.store.folders(prefix))
 
     def delete(self, key: str) -> None:
         self._ask(lambda: self.store.delete(key))

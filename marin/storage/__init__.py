@@ -13,6 +13,7 @@ from marin.storage.store import (
     Store,
     StoreError,
     StoreUnavailable,
+    StoreUnreachable,
     open_store,
     split_url,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreUnavailable",
+    "StoreUnreachable",
     "open_store",
     "split_url",
 ]

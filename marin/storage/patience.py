@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from marin.storage.store import StoreUnavailable
+from marin.storage.store import StoreUnavailable, StoreUnreachable
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Asking:
         Its error is raised as it is when it will not pass by itself.
 
         Raises:
-            StoreUnavailable: the trouble did not pass within the budget.
+            StoreUnavailable: the trouble did not pass within the budget; StoreUnreachable when nothing ever answered.
         """
         start = time.monotonic()
         attempt = 0
@@ -83,7 +83,7 @@ class Asking:
                 pause = self.patience.pause(attempt)
                 spent = time.monotonic() - start
                 if spent + pause > budget:
-                    raise StoreUnavailable(
+                    raise (StoreUnavailable if waiting else StoreUnreachable)(
                         f"{where} gives no answer that can be used ({_text(error)}; "
                         f"asked {attempt} times in {spent:.0f} s); look at the network, at the endpoint that is set "
                         "and at the service's own status page, and start the same command again later: "

@@ -34,6 +34,13 @@ class StoreUnavailable(StoreError):
     """
 
 
+class StoreUnreachable(StoreUnavailable):
+    """Nothing at the address has ever answered this process: no network, or a wrong endpoint.
+
+    A worker on another machine may have more luck; to ask again from here is hardly worth the wait.
+    """
+
+
 class AlreadyExists(StoreError, FileExistsError):
     """`create` found an object under the key."""
 

@@ -12,7 +12,7 @@ import pytest
 from marin.execution import Runner, RunOptions, make_plan, patience
 from marin.execution.inline import InlineBackend
 from marin.execution.patience import PatientStore
-from marin.storage import AlreadyExists, CountedStore, ObjectInfo, Store, StoreUnavailable
+from marin.storage import AlreadyExists, CountedStore, ObjectInfo, Store, StoreUnavailable, StoreUnreachable
 from tests.execution.graphs import Probe, diamond, executions
 
 
@@ -88,6 +88,19 @@ def test_patience_ends_with_its_time_and_with_the_run(store: Store) -> None:
     with pytest.raises(StoreUnavailable):
         PatientStore(Silent(store, 10**9), stopping, 60.0).read("absent")
     assert time.monotonic() - started < 10
+
+
+def test_an_address_where_nothing_ever_answered_is_said_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[str] = []
+
+    def nobody(prefix: str = "") -> tuple[str, ...]:
+        tries.append(prefix)
+        raise StoreUnreachable("no network")
+
+    monkeypatch.setattr(store, "folders", nobody)
+    with pytest.raises(StoreUnreachable):
+        PatientStore(store, threading.Event()).folders("_runs")
+    assert tries == ["_runs"]
 
 
 def test_a_listing_that_breaks_off_begins_again_and_shows_everything(store: Store) -> None:
