@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from marin.data.documents.licences import UNKNOWN, licence_name
 from marin.data.filtering.config import LanguageConfig, Rules
 from marin.execution import External
 
@@ -59,6 +61,41 @@ class TakedownConfig:
 
 
 @dataclass(frozen=True)
+class LicenceConfig:
+    """Licences that are let pass.
+
+    A document's licence is the ``licence`` or ``license`` of its metadata, or else that of its source, under its SPDX
+    name (``CC-BY-SA-4.0``) where it has one.
+
+    Attributes:
+        keep: names that pass, also shell patterns such as ``CC-BY-*``; empty lets every licence pass.
+        keep_unknown: let documents pass of which no licence is known.
+        of_source: the licence of a source's documents that tell none themselves.
+    """
+
+    keep: tuple[str, ...] = ()
+    keep_unknown: bool = True
+    of_source: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every document passes."""
+        return not self.keep and self.keep_unknown
+
+    def reason(self, licence: str) -> str | None:
+        """Why a document of this licence is dropped, or None."""
+        if licence == UNKNOWN:
+            return None if self.keep_unknown else "licence_unknown"
+        if not self.keep or any(fnmatch.fnmatchcase(licence, pattern) for pattern in self.keep):
+            return None
+        return "licence_other"
+
+    def default_of(self, source: str) -> str:
+        """The licence of a source's documents that tell none."""
+        return licence_name(self.of_source.get(source, UNKNOWN))
+
+
+@dataclass(frozen=True)
 class Policy:
     """What becomes of each document.
 
@@ -70,6 +107,7 @@ class Policy:
         drop_contaminated: drop training documents that overlap evaluation items.
         mask_addresses: replace e-mail addresses and public IP addresses in the text.
         takedown: documents that must go, by id or address.
+        licence: licences that pass.
         samples: documents of each reason, and kept ones, that the report shows.
         title: title of the report and of the data card.
     """
@@ -80,6 +118,7 @@ class Policy:
     drop_contaminated: bool = True
     mask_addresses: bool = True
     takedown: TakedownConfig = TakedownConfig()
+    licence: LicenceConfig = LicenceConfig()
     samples: int = 3
     title: str = "Consolidated documents"
 

@@ -14,15 +14,26 @@ from dataclasses import dataclass
 from marin.data.consolidation.config import Policy
 from marin.data.consolidation.decide import Facts, Fates, decide
 from marin.data.consolidation.predicates import PREDICATES, explain
-from marin.data.consolidation.report import Cell, Listed, Summary, data_card, report_page
+from marin.data.consolidation.report import (
+    SCORE_BINS,
+    Cell,
+    Listed,
+    Summary,
+    Upstream,
+    data_card,
+    policy_text,
+    report_page,
+)
 from marin.data.consolidation.takedown import TakedownList, load_takedowns
 from marin.data.consolidation.writing import Part, Written, bundles_of, write_bundle
 from marin.data.documents.artifacts import Attributes, Documents, DocumentShard
 from marin.data.documents.attributes import read_attributes
 from marin.data.documents.io import documents_of, iterate_batches
+from marin.data.documents.licences import licence_of
 from marin.data.documents.split import split_of
 from marin.data.evalsets.artifacts import EvalSet
-from marin.execution import StepError, current_run
+from marin.execution import Artifact, StepError, current_run
+from marin.execution.artifact import binding_of
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +77,7 @@ def consolidate_documents(inputs: Inputs, evalset: EvalSet, policy: Policy) -> D
     if sum(dropped.values()) == len(facts.ids):
         raise StepError(_nothing_left(len(facts.ids), dropped))
     parts = _parts(inputs, facts, fates, evalset.validation_share, policy)
-    written = run.map(write_bundle, bundles_of(parts, mask_addresses=policy.mask_addresses))
+    written = run.map(write_bundle, bundles_of(parts, policy))
     result = documents_of(
         inputs.pages[0].source if len(inputs.pages) == 1 else None,
         sorted(
@@ -74,7 +85,7 @@ def consolidate_documents(inputs: Inputs, evalset: EvalSet, policy: Policy) -> D
             key=lambda shard: (shard.split, shard.source, shard.topic, shard.quality, shard.name),
         ),
     )
-    summary = _summary(facts, fates, result, written, takedowns, evalset.validation_share, policy)
+    summary = _summary(inputs, facts, fates, result, written, takedowns, evalset, policy)
     run.write_json("counts.json", summary.counts())
     run.write_bytes("report.html", report_page(summary).encode())
     run.write_bytes("README.md", data_card(summary).encode())
@@ -115,17 +126,21 @@ def _collect(
     facts.duplicate_reasons.extend(copies.column("reason").to_pylist())
     facts.duplicate_of.extend(copies.column("duplicate_of").to_pylist())
     facts.contaminated.extend(reason is not None for reason in overlaps.column("reason").to_pylist())
-    for document_id, url in zip(ids, _urls(documents, shard, takedowns), strict=True):
+    if not policy.licence.is_open:
+        default = policy.licence.default_of(shard.source)
+        facts.licences.extend(licence_of(text or "", default) for text in _column(documents, shard, "metadata"))
+    urls = _column(documents, shard, "url") if takedowns.needs_urls else [None] * shard.rows
+    for document_id, url in zip(ids, urls, strict=True):
         entry = takedowns.find(document_id, url)
         facts.takedowns.append(None if entry is None else entry.reason)
 
 
-def _urls(documents: Documents, shard: DocumentShard, takedowns: TakedownList) -> list[str | None]:
-    """The URL of each document, when the takedown list has any."""
-    if not takedowns.needs_urls:
-        return [None] * shard.rows
+def _column(documents: Documents, shard: DocumentShard, name: str) -> list[str | None]:
+    """One text column of a shard."""
     return [
-        url for batch in iterate_batches(documents, shard, columns=("url",)) for url in batch.column("url").to_pylist()
+        value
+        for batch in iterate_batches(documents, shard, columns=(name,))
+        for value in batch.column(name).to_pylist()
     ]
 
 
@@ -157,6 +172,8 @@ def _parts(inputs: Inputs, facts: Facts, fates: Fates, validation_share: float, 
 def _why(facts: Facts, fates: Fates, at: int) -> str | None:
     """What there is to say of a document beyond its reason."""
     reason = fates.reasons[at]
+    if reason == "licence_other":
+        return facts.licences[at]
     if reason == "takedown":
         original = facts.duplicate_of[at]
         return facts.takedowns[at] or f"a copy among those of {original or facts.ids[at]}"
@@ -194,22 +211,28 @@ def _explained(
 
 
 def _summary(
+    inputs: Inputs,
     facts: Facts,
     fates: Fates,
     result: Documents,
     written: Sequence[Written],
     takedowns: TakedownList,
-    validation_share: float,
+    evalset: EvalSet,
     policy: Policy,
 ) -> Summary:
     by_source: dict[str, Counter[str]] = defaultdict(Counter)
     by_language: dict[str, Counter[str]] = defaultdict(Counter)
     lengths: dict[str, Counter[int]] = {"kept": Counter(), "dropped": Counter()}
-    for source, row, reason in zip(facts.sources, facts.signals, fates.reasons, strict=True):
+    scores: dict[str, Counter[int]] = {"kept": Counter(), "dropped": Counter()}
+    by_licence: dict[str, Counter[str]] = defaultdict(Counter)
+    for fate, licence, count in (one for bundle in written for one in bundle.licences):
+        by_licence[licence][fate] += count
+    for source, row, score, reason in zip(facts.sources, facts.signals, facts.scores, fates.reasons, strict=True):
         fate = "dropped" if reason else "kept"
         by_source[source][fate] += 1
         by_language[row["language"]][fate] += 1
         lengths[fate][int(row["characters"]).bit_length()] += 1
+        scores[fate][min(SCORE_BINS - 1, int(score * SCORE_BINS))] += 1
     cells: dict[tuple[str, str, int, int], list[int]] = defaultdict(lambda: [0, 0])
     for shard in result.shards:
         cell = cells[shard.split, shard.source, shard.topic, shard.quality]
@@ -223,7 +246,9 @@ def _summary(
         dropped=fates.dropped(),
         by_source={name: dict(counts) for name, counts in sorted(by_source.items())},
         by_language={name: dict(counts) for name, counts in sorted(by_language.items())},
+        by_licence={name: dict(counts) for name, counts in sorted(by_licence.items())},
         lengths={fate: dict(sorted(counts.items())) for fate, counts in lengths.items()},
+        scores={fate: dict(sorted(counts.items())) for fate, counts in scores.items()},
         cells=tuple(Cell(*key, *sizes) for key, sizes in sorted(cells.items())),
         samples=tuple(
             sorted((one for bundle in written for one in bundle.samples), key=lambda one: (one.label, one.id))
@@ -231,6 +256,29 @@ def _summary(
         takedowns=tuple(Listed(entry.what, entry.reason, takedowns.met[entry.what]) for entry in takedowns.entries),
         emails=sum(bundle.emails for bundle in written),
         ips=sum(bundle.ips for bundle in written),
-        validation_share=validation_share,
-        policy=repr(policy),
+        validation_share=evalset.validation_share,
+        upstream=tuple(_upstream(inputs, evalset)),
+        policy=policy_text(policy),
     )
+
+
+def _upstream(inputs: Inputs, evalset: EvalSet) -> Iterator[Upstream]:
+    """What the documents were made from: the steps before this one, and those that the pages were made from."""
+    named: list[tuple[str, Artifact]] = [
+        *(("pages", documents) for documents in inputs.pages),
+        *(("signals", attributes) for attributes in inputs.signals),
+        ("duplicates", inputs.duplicates),
+        ("overlap", inputs.contamination),
+        ("evaluation set", evalset),
+        ("cells", inputs.cells),
+    ]
+    for role, artifact in named:
+        binding = binding_of(artifact)
+        if binding is None:
+            continue
+        record = binding.record
+        yield Upstream(role, record.display, record.version, record.identity)
+        if role == "pages":
+            for dependency in record.dependencies:
+                step = f"{dependency.name}-{dependency.identity[:10]}"
+                yield Upstream(f"{dependency.path} of these pages", step, "", dependency.identity)

@@ -11,7 +11,15 @@ from marin.data.consolidation.config import Policy
 from marin.data.filtering.config import LanguageConfig, Rules
 from marin.data.filtering.rules import REASONS, failed_rules
 
-DROP_ORDER: tuple[str, ...] = ("takedown", *REASONS, "duplicate_exact", "duplicate_fuzzy", "contaminated")
+DROP_ORDER: tuple[str, ...] = (
+    "takedown",
+    "licence_unknown",
+    "licence_other",
+    *REASONS,
+    "duplicate_exact",
+    "duplicate_fuzzy",
+    "contaminated",
+)
 """Every reason for which a document is dropped. A document with several is counted under the first."""
 
 
@@ -27,6 +35,7 @@ class Facts:
         duplicate_of: the document that stands in for it, or None.
         contaminated: whether it overlaps an evaluation item.
         takedowns: why it is on the takedown list, or None.
+        licences: its licence, where the policy asks for it; else empty.
         scores: probability to be of the positive set of the quality classifier.
         buckets: quality bucket.
         topics: topic.
@@ -39,6 +48,7 @@ class Facts:
     duplicate_of: list[str | None] = field(default_factory=list)
     contaminated: list[bool] = field(default_factory=list)
     takedowns: list[str | None] = field(default_factory=list)
+    licences: list[str] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     buckets: list[int] = field(default_factory=list)
     topics: list[int] = field(default_factory=list)
@@ -60,8 +70,10 @@ class Fates:
 def decide(facts: Facts, policy: Policy) -> Fates:
     """Apply the policy."""
     filtered = [
-        "takedown" if taken else reason
-        for taken, reason in zip(_taken_down(facts, policy), _filter_reasons(facts, policy), strict=True)
+        "takedown" if taken else licence or reason
+        for taken, licence, reason in zip(
+            _taken_down(facts, policy), _licence_reasons(facts, policy), _filter_reasons(facts, policy), strict=True
+        )
     ]
     copies = _copies(facts, filtered, policy)
     reasons = [
@@ -95,6 +107,12 @@ def _stays(reason: str, policy: Policy) -> bool:
     if reason.startswith(("gopher", "c4", "fineweb")):
         return policy.rules is None
     return True
+
+
+def _licence_reasons(facts: Facts, policy: Policy) -> list[str | None]:
+    if policy.licence.is_open:
+        return [None] * len(facts.ids)
+    return [policy.licence.reason(licence) for licence in facts.licences]
 
 
 def _taken_down(facts: Facts, policy: Policy) -> list[bool]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from importlib.resources import files
 from typing import Any
 
+from marin.data.consolidation.config import Policy
 from marin.data.consolidation.decide import DROP_ORDER
+from marin.execution import External
+
+SCORE_BINS = 20
+"""Columns of the figure of scores."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,16 @@ class Listed:
     what: str
     reason: str
     documents: int
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A step that the documents were made from: its part, its name as people call it, version and identity."""
+
+    role: str
+    step: str
+    version: str
+    identity: str
 
 
 @dataclass(frozen=True)
@@ -55,14 +70,17 @@ class Summary:
         dropped: documents by reason, in the order in which reasons are tried.
         by_source: kept and dropped documents of each source.
         by_language: kept and dropped documents of each language.
+        by_licence: kept and dropped documents of each licence.
         lengths: documents by the number of binary digits of their length in characters, kept and dropped.
+        scores: documents by score, in `SCORE_BINS` equal steps from 0 to 1, kept and dropped.
         cells: what lies in the shards.
         samples: documents to show.
         takedowns: the takedown list.
         emails: e-mail addresses masked.
         ips: IP addresses masked.
         validation_share: share of documents held out.
-        policy: the policy, as Python prints it.
+        upstream: what they were made from.
+        policy: the policy, as YAML.
     """
 
     title: str
@@ -72,26 +90,47 @@ class Summary:
     dropped: dict[str, int]
     by_source: dict[str, dict[str, int]]
     by_language: dict[str, dict[str, int]]
+    by_licence: dict[str, dict[str, int]]
     lengths: dict[str, dict[int, int]]
+    scores: dict[str, dict[int, int]]
     cells: tuple[Cell, ...]
     samples: tuple[Sample, ...]
     takedowns: tuple[Listed, ...]
     emails: int
     ips: int
     validation_share: float
+    upstream: tuple[Upstream, ...]
     policy: str
 
     def counts(self) -> dict[str, Any]:
-        """The numbers, as JSON holds them."""
+        """The numbers, as JSON holds them: equal for every sharding of the same documents."""
         plain = asdict(self)
-        del plain["samples"], plain["policy"]
+        del plain["samples"], plain["upstream"], plain["policy"]
         return plain
+
+
+def policy_text(policy: Policy) -> str:
+    """A policy as YAML; of files the version, not the place, which differs from machine to machine."""
+    import yaml
+
+    text: str = yaml.safe_dump(_plain(policy), sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, External):
+        return {"version": value.version}
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
 def report_page(summary: Summary) -> str:
     """One HTML page that needs nothing beside it. All text of documents is escaped."""
     page: str = _template("report.html").render(
-        summary=summary, bars=_bars(summary), histogram=_histogram(summary), groups=_groups(summary)
+        summary=summary, bars=_bars(summary), figures=_figures(summary), groups=_groups(summary)
     )
     return page
 
@@ -111,8 +150,14 @@ def _template(name: str) -> Any:
     )
     environment.filters["number"] = "{:,}".format
     environment.filters["size"] = _size
+    environment.filters["cell"] = _markdown_cell
     source = files("marin.data.consolidation").joinpath("templates", name).read_text(encoding="utf-8")
     return environment.from_string(source)
+
+
+def _markdown_cell(text: str) -> str:
+    """A text from outside as one cell of a Markdown table."""
+    return " ".join(text.split()).replace("|", "/").replace("<", "&lt;")
 
 
 def _size(count: int) -> str:
@@ -134,28 +179,48 @@ def _bars(summary: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def _histogram(summary: Summary) -> dict[str, Any]:
-    """Columns of an SVG: kept documents at the bottom, dropped ones on top, by length in powers of two."""
+def _figures(summary: Summary) -> list[dict[str, Any]]:
+    """The figures of the page: heading, what the columns are, and the columns of the drawing."""
     digits = sorted({digit for counts in summary.lengths.values() for digit in counts})
-    if not digits:
-        return {"columns": [], "width": 0}
-    span = range(digits[0], digits[-1] + 1)
-    kept, dropped = summary.lengths.get("kept", {}), summary.lengths.get("dropped", {})
-    most = max(kept.get(digit, 0) + dropped.get(digit, 0) for digit in span)
+    length_labels = {
+        digit: (_short(1 << (digit - 1)) if digit else "0")
+        for digit in (range(digits[0], digits[-1] + 1) if digits else ())
+    }
+    score_labels = {place: f"{place / SCORE_BINS:g}" if place % 2 == 0 else "" for place in range(SCORE_BINS)}
+    return [
+        {
+            "heading": "Length in characters",
+            "text": "Each column holds documents of at least the length below it, up to twice that; kept ones at the "
+            "bottom.",
+            **_histogram(summary.lengths, length_labels),
+        },
+        {
+            "heading": "Quality score",
+            "text": "Each column holds documents of at least the score below it; kept ones at the bottom. The score is "
+            "the calibrated probability to be of the classifier's positive set.",
+            **_histogram(summary.scores, score_labels),
+        },
+    ]
+
+
+def _histogram(counts: dict[str, dict[int, int]], labels: dict[int, str]) -> dict[str, Any]:
+    """Columns of an SVG, one for each labelled bin: kept documents at the bottom, dropped ones on top."""
+    kept, dropped = counts.get("kept", {}), counts.get("dropped", {})
+    most = max((kept.get(place, 0) + dropped.get(place, 0) for place in labels), default=0) or 1
     columns = []
-    for place, digit in enumerate(span):
-        low = 150 * kept.get(digit, 0) / most
-        high = 150 * dropped.get(digit, 0) / most
+    for number, (place, label) in enumerate(labels.items()):
+        low = 150 * kept.get(place, 0) / most
+        high = 150 * dropped.get(place, 0) / most
         columns.append(
             {
-                "x": 10 + 46 * place,
-                "kept": kept.get(digit, 0),
-                "dropped": dropped.get(digit, 0),
+                "x": 10 + 46 * number,
+                "kept": kept.get(place, 0),
+                "dropped": dropped.get(place, 0),
                 "kept_height": low,
                 "kept_y": 160 - low,
                 "dropped_height": high,
                 "dropped_y": 160 - low - high,
-                "label": _short(1 << (digit - 1)) if digit else "0",
+                "label": label,
             }
         )
     return {"columns": columns, "width": 20 + 46 * len(columns)}

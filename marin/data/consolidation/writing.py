@@ -14,10 +14,12 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from marin.data.consolidation.config import Policy
 from marin.data.consolidation.fates import write_fates
 from marin.data.consolidation.report import Sample
 from marin.data.documents.artifacts import Documents, DocumentShard
 from marin.data.documents.io import DocumentWriter, iterate_batches
+from marin.data.documents.licences import licence_of
 from marin.data.documents.schema import text_hash
 from marin.data.filtering.pii import mask
 from marin.execution import Flow, StepError, current_run
@@ -63,19 +65,21 @@ class Bundle:
     source: str
     parts: tuple[Part, ...]
     mask_addresses: bool
+    licence: str
 
 
 @dataclass(frozen=True)
 class Written:
-    """What one bundle came back with."""
+    """What one bundle came back with; ``licences`` has (fate, licence, documents)."""
 
     shards: tuple[DocumentShard, ...]
     samples: tuple[Sample, ...]
+    licences: tuple[tuple[str, str, int], ...]
     emails: int
     ips: int
 
 
-def bundles_of(parts: Sequence[Part], *, mask_addresses: bool) -> list[Bundle]:
+def bundles_of(parts: Sequence[Part], policy: Policy) -> list[Bundle]:
     """The parts of each source in bundles of about equal size, large enough for a whole file of each cell."""
     cells = {cell for part in parts for cell in zip(part.topics, part.buckets, strict=True)}
     enough = max(_BUNDLE_BYTES, len(cells) * _ROW_GROUP_BYTES)
@@ -85,11 +89,12 @@ def bundles_of(parts: Sequence[Part], *, mask_addresses: bool) -> list[Bundle]:
     bundles: list[Bundle] = []
     for source in sorted(by_source):
         chosen: list[Part] = []
+        licence = policy.licence.default_of(source)
         for at, part in enumerate(by_source[source]):
             chosen.append(part)
             last = at == len(by_source[source]) - 1
             if last or sum(one.shard.text_bytes for one in chosen) >= enough:
-                bundles.append(Bundle(len(bundles), source, tuple(chosen), mask_addresses))
+                bundles.append(Bundle(len(bundles), source, tuple(chosen), policy.mask_addresses, licence))
                 chosen = []
     return bundles
 
@@ -103,6 +108,7 @@ def write_bundle(bundle: Bundle) -> Written:
     """Write the documents that stay, one file for each split, topic and bucket, in one pass over the shards."""
     run = current_run()
     samples: list[Sample] = []
+    licences: Counter[tuple[str, str]] = Counter()
     done = emails = ips = 0
     total = sum(part.shard.rows for part in bundle.parts)
     with ExitStack() as stack:
@@ -113,6 +119,9 @@ def write_bundle(bundle: Bundle) -> Written:
             for batch in iterate_batches(part.pages, part.shard):
                 ids.extend(batch.column("id").to_pylist())
                 samples.extend(_samples(part, start, batch))
+                for at, metadata in enumerate(batch.column("metadata").to_pylist(), start):
+                    fate = "kept" if part.reasons[at] is None else "dropped"
+                    licences[fate, licence_of(metadata, bundle.licence)] += 1
                 table, found_emails, found_ips = _finished(part, start, batch, bundle.mask_addresses)
                 emails, ips = emails + found_emails, ips + found_ips
                 end = start + batch.num_rows
@@ -142,7 +151,8 @@ def write_bundle(bundle: Bundle) -> Written:
             account_for(part, start, kept)
             write_fates(run.write, part.pages, part.shard, list(_fates(part, ids, bundle.number)))
     shards = tuple(shard for _, cell in sorted(cells.items()) for shard in cell.writer.shards)
-    return Written(shards, tuple(samples), emails, ips)
+    counted = tuple((fate, licence, count) for (fate, licence), count in sorted(licences.items()))
+    return Written(shards, tuple(samples), counted, emails, ips)
 
 
 def account_for(part: Part, read: int, kept: int) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from marin.data.cells.config import QualityConfig, TopicConfig
 from marin.data.cells.steps import grade, sample_corpus, train_quality, train_topics
-from marin.data.consolidation.config import Policy
+from marin.data.consolidation.config import LicenceConfig, Policy, TakedownConfig
+from marin.data.consolidation.report import policy_text
 from marin.data.consolidation.steps import consolidate
 from marin.data.dedup.steps import decontaminate, deduplicate
 from marin.data.documents.artifacts import Documents
@@ -25,7 +27,7 @@ from marin.data.evalsets.config import EvalSetConfig
 from marin.data.evalsets.steps import build_evalset
 from marin.data.filtering.config import LanguageConfig, Rules, SignalConfig, UrlConfig
 from marin.data.filtering.steps import annotate
-from marin.execution import StepError, materialise
+from marin.execution import External, StepError, materialise
 from tests.data.dedup.texts import prose
 from tests.data.pages import Page, PageSet, write_pages
 
@@ -147,6 +149,54 @@ def test_the_card_says_what_is_inside(clean: Documents) -> None:
         assert f"| {shard.split} | {shard.source} | {shard.topic} | {shard.quality} |" in card
     assert "25.0 %" in card
     assert "duplicate_exact" in card
+
+
+def test_documents_of_another_licence_are_dropped_and_every_licence_is_counted(tmp_path: Path) -> None:
+    licence = LicenceConfig(keep=("CC0-*",), keep_unknown=False, of_source={"books": "cc0"})
+    clean = run(tmp_path, 1, Policy(licence=licence))
+    assert {shard.source for shard in clean.shards} == {"books"}
+    counts = clean.read_json("counts.json")
+    assert counts["dropped"]["licence_unknown"] == 26
+    assert counts["by_licence"]["unknown"] == {"dropped": 26}
+    assert sum(counts["by_licence"]["CC0-1.0"].values()) == 26
+    assert counts["by_licence"]["CC0-1.0"]["kept"] == clean.rows
+    assert f"| CC0-1.0 | {clean.rows} |" in clean.read("README.md").decode()
+
+
+def test_report_and_card_say_what_the_documents_were_made_from(clean: Documents, tmp_path: Path) -> None:
+    report, card = clean.read("report.html").decode(), clean.read("README.md").decode()
+    other = run(tmp_path, 3)
+    for name in ("test/pages", "documents/signals", "documents/duplicates", "documents/overlap", "documents/cells"):
+        assert name in report and name in card
+    identities = set(re.findall(r"`([0-9a-f]{64})`", card))
+    assert len(identities) == 8
+    assert identities == set(re.findall(r"<code>([0-9a-f]{64})</code>", report))
+    assert identities.isdisjoint(re.findall(r"`([0-9a-f]{64})`", other.read("README.md").decode()))
+
+
+def test_a_dropped_sample_stands_with_the_value_that_dropped_it(clean: Documents) -> None:
+    text = clean.read("report.html").decode()
+    assert re.search(r"<em>(gopher|language|c4|fineweb)_\w+: \w+ [0-9.]+</em>", text)
+    assert re.search(r"<em>duplicate_exact: [0-9a-f]{32}</em>", text)
+
+
+def test_histograms_hold_every_document_once(clean: Documents) -> None:
+    counts = clean.read_json("counts.json")
+    for figure in ("lengths", "scores"):
+        for fate in ("kept", "dropped"):
+            total = counts["kept"] if fate == "kept" else sum(counts["dropped"].values())
+            assert sum(counts[figure][fate].values()) == total
+    titles = re.findall(r"<title>(\d+) (kept|dropped)</title>", clean.read("report.html").decode())
+    assert sum(int(number) for number, _ in titles) == 2 * counts["read"]
+
+
+def test_the_policy_is_told_without_places_of_this_machine() -> None:
+    policy = Policy(takedown=TakedownConfig(files=(External("/somewhere/list.txt", "2026-11"),)))
+    text = policy_text(policy)
+    assert "somewhere" not in text
+    told = yaml.safe_load(text)
+    assert told["takedown"]["files"] == [{"version": "2026-11"}]
+    assert told["drop_duplicates"] is True and told["licence"]["keep_unknown"] is True
 
 
 def test_nothing_left_is_an_error_that_names_the_reasons(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from marin.data.consolidation.config import Policy
+from marin.data.consolidation.config import LicenceConfig, Policy
 from marin.data.consolidation.decide import DROP_ORDER, Facts, decide
 from marin.data.filtering.config import LanguageConfig, Rules, WordRules
 from marin.data.filtering.features import measure
@@ -91,6 +91,18 @@ def test_when_other_thresholds_drop_the_one_that_stays_its_least_copy_takes_its_
     )
     fates = decide(given_facts, strict)
     assert fates.reasons == ["gopher_few_words", "duplicate_exact", None, "gopher_few_words"]
+
+
+def test_licences_are_a_predicate_of_the_policy() -> None:
+    given_facts = facts(*((name, row(PROSE), None, False) for name in "abcd"), ("e", row(LIST), None, False))
+    given_facts.licences = ["CC-BY-4.0", "CC-BY-NC-4.0", "unknown", "MIT", "unknown"]
+    open_ones = Policy(licence=LicenceConfig(keep=("CC-BY-[0-9]*", "MIT"), keep_unknown=False))
+    assert decide(given_facts, open_ones).reasons == [None, "licence_other", "licence_unknown", None, "licence_unknown"]
+    known = Policy(licence=LicenceConfig(keep_unknown=False))
+    assert decide(given_facts, known).reasons[:4] == [None, None, "licence_unknown", None]
+    lenient = decide(given_facts, Policy(licence=LicenceConfig(keep=("MIT",))))
+    assert lenient.reasons[:4] == ["licence_other", "licence_other", None, None]
+    assert lenient.reasons[4] == given_facts.signals[4]["reason"]
 
 
 def test_wrong_settings_are_refused() -> None:
