@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from marin.storage import open_store
 from operations.soak import invariants
-from operations.soak.campaign import Round, campaign_of, undisturbed
+from operations.soak.campaign import Round, play_campaign, undisturbed
 from operations.soak.drive import Drive
 from operations.soak.faults import READS, WRITES, Fault, Rule
 from operations.soak.forks import KILLED, driven
@@ -85,7 +85,7 @@ def play(one: Round) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Play until the time is over."""
-    return campaign_of("boundaries", "kill drivers at random writes", arguments).run(play)
+    return play_campaign("boundaries", "kill drivers at random writes", play, arguments)
 
 
 if __name__ == "__main__":

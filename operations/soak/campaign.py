@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import tempfile
@@ -11,11 +12,11 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from marin.execution import Runner, RunOptions, make_plan
-from marin.execution.inline import InlineBackend
+from marin.execution.running.inline import InlineBackend
 from marin.storage import open_store
 from operations.soak import invariants
 from operations.soak.graph import GRAPHS, open_ledger
@@ -23,21 +24,17 @@ from operations.soak.graph import GRAPHS, open_ledger
 
 @dataclass
 class Round:
-    """One turn of a campaign: a fresh folder, and random choices that come from the campaign's seed and the turn."""
+    """One turn of a campaign: a fresh folder and prefix, and random choices from the campaign's seed and the turn."""
 
     number: int
     seed: str
     folder: Path
+    prefix: str
     violations: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-
-    @property
-    def prefix(self) -> str:
-        """The prefix of this round's drivers."""
-        return str(self.folder / "prefix")
 
     @property
     def ledger(self) -> Path:
@@ -52,13 +49,17 @@ class Round:
 
 @dataclass
 class Campaign:
-    """Rounds until the time is over or one of them was bad; the folder of a bad round stays, to be looked at."""
+    """Rounds until the time is over or one of them was bad; the folder of a bad round stays, to be looked at.
+
+    Prefixes lie in the folder, or below the address `server`.
+    """
 
     name: str
     seed: int
     minutes: float
     rounds: int | None
     folder: Path
+    server: str | None = None
     totals: Counter[str] = field(default_factory=Counter)
 
     def run(self, play: Callable[[Round], None]) -> int:
@@ -67,8 +68,10 @@ class Campaign:
         number, bad = 0, 0
         while not bad and time.monotonic() < deadline and number != self.rounds:
             number += 1
-            one = Round(number, f"{self.seed}/{number}", self.folder / f"round{number}")
-            one.folder.mkdir(parents=True)
+            folder = self.folder / f"round{number}"
+            folder.mkdir(parents=True)
+            prefix = f"{self.server}/round{number}" if self.server else str(folder / "prefix")
+            one = Round(number, f"{self.seed}/{number}", folder, prefix)
             started = time.monotonic()
             try:
                 play(one)
@@ -96,16 +99,30 @@ class Campaign:
         return 1 if bad or not number else 0
 
 
-def campaign_of(name: str, description: str, arguments: list[str] | None) -> Campaign:
-    """A campaign by its command line."""
+def play_campaign(name: str, description: str, play: Callable[[Round], None], arguments: list[str] | None) -> int:
+    """A campaign by its command line; its exit code."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--minutes", type=float, default=5.0, help="begin no round after this time")
     parser.add_argument("--rounds", type=int, help="at most so many rounds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where prefixes go, best in memory; default: /tmp")
+    parser.add_argument("--emulator", choices=("s3", "gcs"), help="prefixes on a server that speaks S3 or GCS")
     request = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix=f"marin-soak-{name}-", dir=request.folder))
-    return Campaign(name, request.seed, request.minutes, request.rounds, folder)
+    campaign = Campaign(name, request.seed, request.minutes, request.rounds, folder)
+    if not request.emulator:
+        return campaign.run(play)
+    from tests.storage.emulators import SERVERS, forget_clients
+
+    before = dict(os.environ)
+    with SERVERS[request.emulator]() as server:
+        os.environ.update(server.environment)
+        try:
+            return replace(campaign, server=server.prefix("soak")).run(play)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+            forget_clients()
 
 
 def undisturbed(folder: Path, graph: str, text: str = "one") -> dict[str, str]:

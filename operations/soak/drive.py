@@ -18,9 +18,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from marin.execution import Runner, RunOptions, RunResult, claims, make_plan
-from marin.execution.inline import InlineBackend
-from marin.execution.patience import PatientStore
+from marin.execution import Runner, RunOptions, RunResult, make_plan
+from marin.execution.running import claims
+from marin.execution.running.inline import InlineBackend
+from marin.execution.running.patience import PatientStore
 from marin.storage import open_store
 from operations.soak.faults import Fault, FaultyStore, Rule
 from operations.soak.graph import GRAPHS, Ledger

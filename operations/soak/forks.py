@@ -24,7 +24,8 @@ class Stuck(Exception):
     """A driver did not come to an end."""
 
 
-def _drive(drive: Drive, quiet: bool) -> None:
+def _drive(drive: Drive, environment: dict[str, str], quiet: bool) -> None:
+    os.environ.update(environment)  # where the process was forked, it may be an older one
     os.fsync = lambda fd: None
     if quiet:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -35,7 +36,7 @@ class Forked:
     """A driver process; killed at the end of a `with` block that it outlives. A `quiet` one has no standard error."""
 
     def __init__(self, drive: Drive, *, quiet: bool = False) -> None:
-        self.process: BaseProcess = _forks.Process(target=_drive, args=(drive, quiet))
+        self.process: BaseProcess = _forks.Process(target=_drive, args=(drive, dict(os.environ), quiet))
         self.process.start()
 
     @property

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from marin.storage import open_store
 from operations.soak import invariants
-from operations.soak.campaign import Round, begun_for_nothing, campaign_of, undisturbed
+from operations.soak.campaign import Round, begun_for_nothing, play_campaign, undisturbed
 from operations.soak.drive import Drive
 from operations.soak.forks import Forked
 from operations.soak.graph import WIDE_STEPS, open_ledger
@@ -107,7 +107,7 @@ def play(one: Round) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Play until the time is over."""
-    return campaign_of("race", "kill and stop drivers that race", arguments).run(play)
+    return play_campaign("race", "kill and stop drivers that race", play, arguments)
 
 
 if __name__ == "__main__":

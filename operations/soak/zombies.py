@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from marin.storage import open_store
 from operations.soak import invariants
-from operations.soak.campaign import Round, campaign_of
+from operations.soak.campaign import Round, play_campaign
 from operations.soak.drive import Drive
 from operations.soak.faults import WRITES, Fault, Rule
 from operations.soak.forks import Forked, driven
@@ -108,7 +108,7 @@ def successor(one: Round, graph: str, gate: Path) -> Drive:
 
 def main(arguments: list[str] | None = None) -> int:
     """Play until the time is over."""
-    return campaign_of("zombies", "let holders come back from the dead", arguments).run(play)
+    return play_campaign("zombies", "let holders come back from the dead", play, arguments)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,12 @@ def test_drivers_that_die_at_random_writes_over_a_failing_store_lose_nothing(
 
 
 @pytest.mark.slow
+def test_drivers_die_on_an_object_store_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert boundaries.main(["--rounds", "1", "--seed", "4", "--folder", str(tmp_path), "--emulator", "s3"]) == 0
+    assert verdict(capsys)["held"] is True
+
+
+@pytest.mark.slow
 def test_five_drivers_race_over_two_hundred_steps_with_kills(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,7 +83,7 @@ def test_a_campaign_that_had_no_round_proves_nothing(tmp_path: Path, capsys: pyt
 
 def test_the_choices_of_a_round_come_from_its_seed(tmp_path: Path) -> None:
     def choices(seed: str) -> list[float]:
-        return [Round(1, seed, tmp_path).random.random() for _ in range(3)]
+        return [Round(1, seed, tmp_path, "prefix").random.random() for _ in range(3)]
 
     assert choices("1/1") == choices("1/1") != choices("1/2")
 
