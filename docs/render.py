@@ -44,7 +44,7 @@ class Picture:
 
 def picture() -> Picture:
     """The graph of the experiment, one node a step function."""
-    from marin.execution.plan import planned_steps
+    from marin.execution.planning.plan import planned_steps
     from marin.recipes import scale_named
 
     spec = importlib.util.spec_from_file_location("exp_535b", ROOT / "experiments" / "exp_535b.py")

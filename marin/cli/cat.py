@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from marin.execution import Artifact, StepError
 from marin.execution.artifact import bind
-from marin.execution.selection import find_record
+from marin.execution.reasons.selection import find_record
 from marin.storage import MissingObject, Store
 
 

@@ -12,12 +12,12 @@ from typing import Any
 from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, fail
 from marin.cli.verify import counted, status_line
 from marin.execution import layout
-from marin.execution.collect import Collection, Reason, plan_collection
-from marin.execution.console import number
-from marin.execution.index import StepKey
-from marin.execution.plan import planned_steps
-from marin.execution.roots import DAY, HOUR, Rules
-from marin.execution.sweep import Swept, sweep
+from marin.execution.planning.index import StepKey
+from marin.execution.planning.plan import planned_steps
+from marin.execution.running.console import number
+from marin.execution.upkeep.collect import Collection, Reason, plan_collection
+from marin.execution.upkeep.roots import DAY, HOUR, Rules
+from marin.execution.upkeep.sweep import Swept, sweep
 from marin.recipes import scale_named, scale_names
 from marin.storage import Store
 

@@ -11,11 +11,11 @@ from marin.cli.arguments import USAGE_ERROR, fail
 from marin.cli.explain import DIFFERENCES, print_causes
 from marin.cli.status import moment
 from marin.execution import StepError, layout
-from marin.execution.comparison import Difference
-from marin.execution.index import list_records
-from marin.execution.record_diff import FileChange, RecordDiff, diff_records
+from marin.execution.planning.index import list_records
+from marin.execution.reasons.comparison import Difference
+from marin.execution.reasons.record_diff import FileChange, RecordDiff, diff_records
+from marin.execution.reasons.selection import SHOWN, displays, find_record, keys_meant, none_there, several
 from marin.execution.records import Record, load_record
-from marin.execution.selection import SHOWN, displays, find_record, keys_meant, none_there, several
 from marin.storage import Store, StoreError
 
 DIFFERENT = 1

@@ -28,12 +28,12 @@ from marin.execution import (
     layout,
     make_plan,
 )
-from marin.execution.patience import PatientStore
+from marin.execution.running.patience import PatientStore
 from marin.recipes import Scale, scale_named, scale_names
 from marin.storage import CountedStore, Store, StoreError, open_store
 
 if TYPE_CHECKING:
-    from marin.execution.inline import Backend
+    from marin.execution.running.inline import Backend
 
 INTERRUPTED = 130
 CLUSTER_CONCURRENCY = 32
@@ -192,7 +192,7 @@ def plan_for(targets: list[Artifact], store: Store, request: Request) -> Plan:
     """The plan that a command line asks for."""
     verify = None
     if request.verify:
-        from marin.execution.verify import reasons_to_redo
+        from marin.execution.upkeep.verify import reasons_to_redo
 
         verify = reasons_to_redo
     others = [open_store(url) for url in request.also_read]
@@ -201,7 +201,7 @@ def plan_for(targets: list[Artifact], store: Store, request: Request) -> Plan:
 
 def refuse_changed_code(plan: Plan, store: Store) -> None:
     """Exit when cached steps were made by other code; reads the record of every cached step."""
-    from marin.execution.explain import note_changed_code
+    from marin.execution.reasons.explain import note_changed_code
 
     changed = note_changed_code(plan, store)
     if changed:
@@ -215,7 +215,7 @@ def refuse_changed_code(plan: Plan, store: Store) -> None:
 
 def warn_of_changed_code(plan: Plan, store: Store) -> None:
     """Say which of the records that this run has read were made by other code. Reads nothing more."""
-    from marin.execution.explain import note_changed_code
+    from marin.execution.reasons.explain import note_changed_code
 
     for step in note_changed_code(plan, store, read=False):
         print(f"{step.display}: cached ({step.reason})")
@@ -223,7 +223,7 @@ def warn_of_changed_code(plan: Plan, store: Store) -> None:
 
 def show_plan(plan: Plan, store: Store, *, check_code: bool = True) -> None:
     """Print each step: name, identity, path, and whether and why it will run."""
-    from marin.execution.explain import explain, note_changed_code
+    from marin.execution.reasons.explain import explain, note_changed_code
 
     explain(plan, store)
     if check_code:
@@ -240,8 +240,8 @@ def run_plan(plan: Plan, store: Store, request: Request, options: RunOptions) ->
     """Run a plan with a console; returns the exit code."""
     from dataclasses import replace
 
-    from marin.execution.console import console_for
-    from marin.execution.explain import explain
+    from marin.execution.reasons.explain import explain
+    from marin.execution.running.console import console_for
 
     explain(plan, store)
     config = to_yaml(request.scale).encode()
@@ -270,7 +270,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 def start_backend(plan: Plan, store: Store, cluster: str | None) -> Backend:
     """Ray: the cluster of an address, or one embedded in this process with room for the plan's gangs."""
-    from marin.execution.cluster import RayBackend
+    from marin.execution.cluster.backend import RayBackend
 
     return RayBackend(cluster, cpus=embedded_cpus(plan.to_do()), store=store)
 
@@ -309,7 +309,7 @@ def present(step: PlannedStep, store: Store) -> None:
     """Print the result of a target from its record."""
     from rich.console import Console
 
-    from marin.execution.plan import record_of
+    from marin.execution.planning.plan import record_of
     from marin.execution.records import materialise_record
 
     record = record_of(step, store)

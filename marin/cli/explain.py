@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from marin.cli.status import moment
 from marin.execution import StepError, layout
-from marin.execution.causes import CAUSES, Cause, StepRecipe, recorded
-from marin.execution.claims import Holder, claim_state
-from marin.execution.earlier import find_earlier, recipe_in_plan
-from marin.execution.failure_history import failures_of, read_failure
-from marin.execution.index import RecordIndex, list_records
-from marin.execution.past_runs import PlanEntry, read_plan, read_run
-from marin.execution.record_diff import codes_differ
-from marin.execution.records import Record, load_record
-from marin.execution.selection import (
+from marin.execution.planning.index import RecordIndex, list_records
+from marin.execution.reasons.causes import CAUSES, Cause, StepRecipe, recorded
+from marin.execution.reasons.earlier import find_earlier, recipe_in_plan
+from marin.execution.reasons.failure_history import failures_of, read_failure
+from marin.execution.reasons.past_runs import PlanEntry, read_plan, read_run
+from marin.execution.reasons.record_diff import codes_differ
+from marin.execution.reasons.selection import (
     SHOWN,
     Unfinished,
     displays,
@@ -24,7 +22,9 @@ from marin.execution.selection import (
     several,
     wanted,
 )
-from marin.execution.status import RunStatus, StepState, blockers, liveness, log_key, read_beat, run_status
+from marin.execution.reasons.status import RunStatus, StepState, blockers, liveness, log_key, read_beat, run_status
+from marin.execution.records import Record, load_record
+from marin.execution.running.claims import Holder, claim_state
 from marin.storage import Store
 
 DIFFERENCES = 12

@@ -14,7 +14,7 @@ from typing import Any
 from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, fail
 from marin.cli.verify import StatusLine, counted, status_line
 from marin.execution import Artifact, StepError, layout
-from marin.execution.console import number
+from marin.execution.running.console import number
 from marin.storage import Store, open_store
 
 GB = 1e9
@@ -52,9 +52,9 @@ def run(name: str, arguments: Mapping[str, Any]) -> int:
 
 def pin(store: Store, what: str, note: str) -> int:
     """Keep a run or a step."""
-    from marin.execution.past_runs import find_run, run_names
-    from marin.execution.pins import add_pin, pin_of_run, pin_of_step, planned_by
-    from marin.execution.selection import find_record
+    from marin.execution.reasons.past_runs import find_run, run_names
+    from marin.execution.reasons.selection import find_record
+    from marin.execution.upkeep.pins import add_pin, pin_of_run, pin_of_step, planned_by
 
     if any(name == what or name.endswith(f"-{what}") for name in run_names(store)):
         run = find_run(store, what)
@@ -71,7 +71,7 @@ def pin(store: Store, what: str, note: str) -> int:
 
 def unpin(store: Store, what: str) -> int:
     """Take a pin off."""
-    from marin.execution.pins import all_pins, remove_pin
+    from marin.execution.upkeep.pins import all_pins, remove_pin
 
     there = all_pins(store)
     asked = what.partition(" (")[0]
@@ -88,7 +88,7 @@ def unpin(store: Store, what: str) -> int:
 
 def pins(store: Store) -> int:
     """Print what is pinned."""
-    from marin.execution.pins import all_pins
+    from marin.execution.upkeep.pins import all_pins
 
     there = all_pins(store)
     for one in there:
@@ -104,8 +104,8 @@ def pins(store: Store) -> int:
 
 def tombstone(store: Store, what: str, note: str, *, yes: bool) -> int:
     """Remove the files of a step and keep its record; without `yes` only say what would go."""
-    from marin.execution.selection import find_record
-    from marin.execution.tombstones import bury, plan_tombstone
+    from marin.execution.reasons.selection import find_record
+    from marin.execution.upkeep.tombstones import bury, plan_tombstone
 
     burial = plan_tombstone(store, find_record(store, what))
     display = burial.record.display
@@ -135,8 +135,8 @@ def tombstone(store: Store, what: str, note: str, *, yes: bool) -> int:
 
 def adopt(store: Store, arguments: Mapping[str, Any]) -> int:
     """Register files that exist as a finished step."""
-    from marin.execution import adoption
     from marin.execution.step import NAME
+    from marin.execution.upkeep import adoption
 
     if not NAME.fullmatch(arguments["name"]):
         fail(f"--name {arguments['name']!r}: lower-case path parts like documents/mine", USAGE_ERROR)
@@ -184,8 +184,8 @@ def read_result(text: str) -> Any:
 
 def copy(store: Store, what: str, url: str, budget: float) -> int:
     """Bring a finished step from another prefix here, unless it is more than the budget (GB)."""
-    from marin.execution.copying import carry_out_copy, plan_copy
-    from marin.execution.selection import find_record
+    from marin.execution.reasons.selection import find_record
+    from marin.execution.upkeep.copying import carry_out_copy, plan_copy
 
     source = open_store(url)
     if source.url == store.url:

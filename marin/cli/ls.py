@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator
 
 from marin.execution import layout
-from marin.execution.console import number
-from marin.execution.index import RecordIndex, list_records
-from marin.execution.record_stream import stream_records
+from marin.execution.planning.index import RecordIndex, list_records
+from marin.execution.planning.record_stream import stream_records
+from marin.execution.reasons.selection import find_record
 from marin.execution.records import Record
-from marin.execution.selection import find_record
+from marin.execution.running.console import number
 from marin.storage import Store
 
 

@@ -6,8 +6,8 @@ import json
 import time
 
 from marin.execution import layout
-from marin.execution.console import number
-from marin.execution.selection import find_record
+from marin.execution.reasons.selection import find_record
+from marin.execution.running.console import number
 from marin.storage import Store
 
 

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 
 from marin.cli.ls import answering_records
 from marin.execution import layout
-from marin.execution.console import number
-from marin.execution.index import list_records
-from marin.execution.past_runs import find_run, read_run
-from marin.execution.records import Record
-from marin.execution.status import (
+from marin.execution.planning.index import list_records
+from marin.execution.reasons.past_runs import find_run, read_run
+from marin.execution.reasons.status import (
     SUCCEEDED,
     AtWork,
     Failed,
@@ -24,6 +22,8 @@ from marin.execution.status import (
     look,
     run_status,
 )
+from marin.execution.records import Record
+from marin.execution.running.console import number
 from marin.storage import Store
 
 LISTED = 60

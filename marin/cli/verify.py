@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from marin.cli.arguments import RUN_ERROR
 from marin.execution import StepError, layout
-from marin.execution.console import number
-from marin.execution.index import RecordIndex, list_records
+from marin.execution.planning.index import RecordIndex, list_records
+from marin.execution.reasons.selection import keys_meant, none_there
 from marin.execution.records import load_record
-from marin.execution.selection import keys_meant, none_there
-from marin.execution.verify import Checked, upstream_keys, verify_steps
+from marin.execution.running.console import number
+from marin.execution.upkeep.verify import Checked, upstream_keys, verify_steps
 from marin.storage import Store
 
 

@@ -6,15 +6,15 @@ has to run).
 
 from marin.execution.adopted import adopted
 from marin.execution.artifact import Artifact, FileInfo, Unmaterialised
-from marin.execution.context import Run, StateFile, current_run
 from marin.execution.failures import FailureClass, LeaseLost, StepError
 from marin.execution.fields import External, added, derive_seed, runtime
 from marin.execution.fleet import Fleet
 from marin.execution.identity import UnstableValue
-from marin.execution.in_process import materialise
-from marin.execution.plan import Action, Plan, PlannedStep, WrongPattern, make_plan
+from marin.execution.planning.plan import Action, Plan, PlannedStep, WrongPattern, make_plan
 from marin.execution.records import Flow, Record
-from marin.execution.runner import Runner, RunOptions, RunResult, Status
+from marin.execution.running.context import Run, StateFile, current_run
+from marin.execution.running.in_process import materialise
+from marin.execution.running.runner import Runner, RunOptions, RunResult, Status
 from marin.execution.secrets import Secret
 from marin.execution.step import step
 

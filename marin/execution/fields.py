@@ -93,7 +93,7 @@ class External:
 
     `version` is what the author vouches for: a release, a date, a digest. `path` is a local path or an fsspec URL of a
     file or a folder, or a pattern. What is there is compared with what an earlier use of this version saw; see
-    `marin.execution.external`.
+    `marin.execution.running.external`.
     """
 
     path: str = dataclasses.field(metadata={RUNTIME: True})

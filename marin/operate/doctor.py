@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from marin.execution.address import split_address, unreachable
-from marin.execution.cluster_token import refused
+from marin.execution.cluster.address import split_address, unreachable
+from marin.execution.cluster.token import refused
 from marin.operate.findings import Finding, Level
 from marin.operate.machine import check_disk, check_memory, check_shared_memory, check_temporary
 from marin.operate.packages import check_packages

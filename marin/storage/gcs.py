@@ -36,6 +36,11 @@ TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=4.0, sock_read=30.0)
 def trouble_of(error: BaseException) -> Trouble | None:
     """What of the trouble may pass, or None."""
     if isinstance(error, HttpError):
+        # gcsfs makes a 401 of every token that could not be renewed; here the reason counts.
+        if isinstance(error.__cause__, google.auth.exceptions.RefreshError):
+            reason = error.__cause__
+            passing = reason.retryable or isinstance(reason.__cause__, google.auth.exceptions.TransportError)
+            return Trouble.SILENT if passing else None
         return Trouble.BUSY if str(error.code).isdecimal() and int(error.code) in BUSY_STATUS else None
     if isinstance(error, requests.exceptions.ProxyError):  # how gcsfs says 502
         return Trouble.BUSY

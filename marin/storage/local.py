@@ -18,12 +18,10 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, cast
 
 from marin.storage.store import AlreadyExists, MissingObject, ObjectInfo, Store, check_key
 from marin.storage.writer import ChecksummedWriter
-
-T = TypeVar("T")
 
 TEMPORARY = "_tmp"
 FOLDER_TRIES = 20
@@ -41,28 +39,38 @@ def sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def make_folder(folder: str) -> None:
-    """Create a folder with its missing ancestors, durably."""
-    missing: list[str] = []
+def make_folder(folder: str) -> list[str]:
+    """Create a folder with its missing ancestors; the folders that hold a new name, deepest first."""
+    changed: list[str] = []
     ancestor = folder
     while not os.path.exists(ancestor):
-        missing.append(ancestor)
         ancestor = os.path.dirname(ancestor)
+        changed.append(ancestor)
     os.makedirs(folder, exist_ok=True)
-    for path in reversed(missing):
-        sync_folder(os.path.dirname(path))
+    return changed
 
 
-def act_in_folder(folder: str, act: Callable[[], T]) -> T:
-    """Act in a folder that may be missing, or be removed in between, still empty, by who cleans up."""
-    for _ in range(FOLDER_TRIES):
-        with contextlib.suppress(FileNotFoundError):
-            return act()
-        make_folder(folder)
-        with contextlib.suppress(FileNotFoundError):
-            return act()
-        time.sleep(random.uniform(0, FOLDER_PAUSE_SECONDS))  # else the two might keep step
-    return act()
+def act_in_folder(folder: str, act: Callable[[], object], *, durable: bool = False) -> None:
+    """Act in a folder that may be missing, or be removed in between, still empty, by who cleans up.
+
+    durable: sync the folder afterwards, and those above it that got a new one. From below, since a journal that is
+        written out for the deepest has the others in it.
+    """
+    changed = [folder]
+    for left in reversed(range(FOLDER_TRIES)):
+        try:
+            act()
+            break
+        except FileNotFoundError:
+            if not left:
+                raise
+            if left < FOLDER_TRIES - 1:
+                time.sleep(random.uniform(0, FOLDER_PAUSE_SECONDS))  # else the two might keep step
+            with contextlib.suppress(FileNotFoundError):
+                changed = [folder, *make_folder(folder)]
+    if durable:
+        for path in changed:
+            sync_folder(path)
 
 
 class LocalStore(Store):
@@ -71,21 +79,23 @@ class LocalStore(Store):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.url = str(root)
+        self._base = self.url.rstrip("/")
 
     def _path(self, key: str) -> str:
-        return f"{self.url}/{check_key(key)}"
+        return f"{self._base}/{check_key(key)}"
 
     def _folder(self, prefix: str) -> str:
         return self._path(prefix.rstrip("/")) if prefix.strip("/") else self.url
 
     def _temporary(self) -> tuple[str, int]:
         """A new file in `_tmp`, open for writing: (path, descriptor)."""
-        folder = f"{self.url}/{TEMPORARY}"
-        path = f"{folder}/{os.urandom(16).hex()}"
-        descriptor = act_in_folder(folder, lambda: os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        path = f"{self._base}/{TEMPORARY}/{os.urandom(16).hex()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        opened: list[int] = []
+        act_in_folder(os.path.dirname(path), lambda: opened.append(os.open(path, flags, 0o666)))
         with contextlib.suppress(OSError):  # a file system without locks: nothing is swept there either
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return path, descriptor
+            fcntl.flock(opened[0], fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return path, opened[0]
 
     def _write_temporary(self, data: bytes) -> str:
         path, descriptor = self._temporary()
@@ -116,15 +126,13 @@ class LocalStore(Store):
         path = self._path(key)
         if os.path.lexists(path):
             raise AlreadyExists(f"{path} exists")
-        folder = os.path.dirname(path)
         temporary = self._write_temporary(data)
         try:
-            act_in_folder(folder, lambda: os.link(temporary, path))
+            act_in_folder(os.path.dirname(path), lambda: os.link(temporary, path), durable=True)
         except FileExistsError as error:
             raise AlreadyExists(f"{path} exists") from error
         finally:
             os.unlink(temporary)
-        sync_folder(folder)
 
     def put(self, key: str, data: bytes) -> None:
         path = self._path(key)
@@ -147,8 +155,8 @@ class LocalStore(Store):
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         found: list[ObjectInfo] = []
         folders = [self._folder(prefix)]
-        strip = len(self.url) + 1
-        skip = f"{self.url}/{TEMPORARY}"
+        strip = len(self._base) + 1
+        skip = f"{self._base}/{TEMPORARY}"
         while folders:
             folder = folders.pop()
             try:
@@ -167,7 +175,7 @@ class LocalStore(Store):
         return found
 
     def folders(self, prefix: str = "") -> tuple[str, ...]:
-        skip = f"{self.url}/{TEMPORARY}"
+        skip = f"{self._base}/{TEMPORARY}"
         try:
             with os.scandir(self._folder(prefix)) as entries:
                 names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.path != skip]
@@ -190,7 +198,7 @@ class LocalStore(Store):
         before = time.time() - LEFT_OVER_SECONDS
         with (
             contextlib.suppress(FileNotFoundError, NotADirectoryError),
-            os.scandir(f"{self.url}/{TEMPORARY}") as entries,
+            os.scandir(f"{self._base}/{TEMPORARY}") as entries,
         ):
             for entry in entries:
                 with contextlib.suppress(OSError):  # it went, it is another user's, its writer lives, or no locks
@@ -219,9 +227,7 @@ class _LocalCommit:
         self.stream.flush()
         os.fsync(self.stream.fileno())
         self.stream.close()
-        folder = os.path.dirname(self.path)
-        act_in_folder(folder, lambda: os.replace(self.temporary, self.path))
-        sync_folder(folder)
+        act_in_folder(os.path.dirname(self.path), lambda: os.replace(self.temporary, self.path), durable=True)
 
     def discard(self) -> None:
         self.stream.close()

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import dag_shape
 
 from marin.execution import Artifact, Runner, RunOptions, current_run, make_plan, runtime, step
-from marin.execution.inline import InlineBackend
+from marin.execution.running.inline import InlineBackend
 from marin.storage import ChecksummedWriter, CountedStore, ObjectInfo, Store, open_store
 
 PAGE = 1000

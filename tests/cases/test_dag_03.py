@@ -1,6 +1,7 @@
 """dag-03: a claim left behind does not block, and an owner can always finish.
 
-Two drivers at once, a killed and an interrupted driver are in tests/execution/test_drivers.py; here is the rest.
+Two drivers at once, a killed and an interrupted driver are in tests/execution/running/test_drivers.py; the rest is
+here.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from marin.execution import Runner, RunOptions, make_plan
-from marin.execution.claims import Claims, claim_state
-from marin.execution.context import Report
-from marin.execution.inline import InlineBackend
-from marin.execution.worker import Outcome, StepTask
+from marin.execution.running.claims import Claims, claim_state
+from marin.execution.running.context import Report
+from marin.execution.running.inline import InlineBackend
+from marin.execution.running.worker import Outcome, StepTask
 from marin.storage import Store, open_store
 from tests.execution.graphs import Probe, failing, leaf
 

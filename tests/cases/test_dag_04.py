@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marin.execution import Runner, RunOptions, make_plan
-from marin.execution.inline import Backend, InlineBackend
+from marin.execution.running.inline import Backend, InlineBackend
 from marin.storage import open_store
 from tests.cases.dag_errors import raising
 from tests.execution.driver import ray_backend

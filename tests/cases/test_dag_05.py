@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from marin.execution import Runner, RunOptions, make_plan
-from marin.execution.runner import Progress
+from marin.execution.running.runner import Progress
 from marin.storage import open_store
 from tests.execution.driver import ray_backend
 from tests.execution.graphs import MapConfig, Numbers, Probe, executions, squares
-from tests.execution.test_runner import statuses
+from tests.execution.running.test_runner import statuses
 
 
 def workers() -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from marin.execution import Runner, RunOptions, RunResult, make_plan
-from marin.execution.inline import InlineBackend
+from marin.execution.running.inline import InlineBackend
 from marin.storage import Store, open_store
 from tests.execution.graphs import Probe, Text, executions, leaf, upper
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from marin.execution.claims import Claim
-from marin.execution.context import Run, RunSpec
 from marin.execution.fleet import Fleet
-from marin.execution.scratch import Scratch
+from marin.execution.running.claims import Claim
+from marin.execution.running.context import Run, RunSpec
+from marin.execution.running.scratch import Scratch
 from marin.storage import Store, open_store
 
 NAME, IDENTITY = "model/pretrain", "0" * 64

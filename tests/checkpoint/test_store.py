@@ -17,7 +17,7 @@ from marin.checkpoint.progress import MetricsSegment, Progress, check_identity
 from marin.checkpoint.store import CheckpointStore, Ranks, load_tensors
 from marin.checkpoint.tensors import create_optimizer_state, model_tensors, optimizer_tensors
 from marin.execution import LeaseLost
-from marin.execution.context import Run
+from marin.execution.running.context import Run
 from tests.checkpoint.holder import holder
 
 

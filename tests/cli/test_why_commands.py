@@ -11,8 +11,8 @@ import pytest
 
 from marin.cli.main import main
 from marin.execution import Artifact, Flow, Runner, RunOptions, StepError, current_run, make_plan, step
-from marin.execution.explain import explain
-from marin.execution.inline import InlineBackend
+from marin.execution.reasons.explain import explain
+from marin.execution.running.inline import InlineBackend
 from marin.storage import open_store
 
 
@@ -51,7 +51,7 @@ def model(data: Docs, languages: frozenset[str] = frozenset({"en"})) -> Docs:
 @pytest.fixture
 def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     count = itertools.count(1)
-    monkeypatch.setattr("marin.execution.runner.new_run", lambda: f"20261130T0900{next(count):02d}-0000000a")
+    monkeypatch.setattr("marin.execution.running.runner.new_run", lambda: f"20261130T0900{next(count):02d}-0000000a")
     return str(tmp_path / "prefix")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from marin.cli.experiment import experiment_parser
 from marin.cli.main import build_parser
-from marin.execution.plan import planned_steps
+from marin.execution.planning.plan import planned_steps
 from marin.recipes import scale_named
 from tests.docs.pages import PAGES, ROOT, blocks, name_of, prose
 
@@ -99,7 +99,7 @@ def test_what_is_rendered_from_the_code_is_up_to_date(capsys: pytest.CaptureFixt
 def test_the_step_of_the_how_to_page_works(tmp_path: Path, smoke_prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from marin.data.documents.artifacts import Documents
     from marin.execution import layout, materialise
-    from marin.execution.index import list_records
+    from marin.execution.planning.index import list_records
     from marin.execution.records import load_record, materialise_record
     from marin.storage import open_store
 

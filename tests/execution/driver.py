@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from marin.execution import Runner, RunOptions, make_plan
-from marin.execution.inline import Backend, InlineBackend
+from marin.execution.running.inline import Backend, InlineBackend
 from marin.storage import open_store
 from tests.execution.graphs import Probe, graph
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 def ray_backend() -> Backend:
     """Ray, embedded in this process."""
-    from marin.execution.cluster import RayBackend
+    from marin.execution.cluster.backend import RayBackend
 
     return RayBackend()
 

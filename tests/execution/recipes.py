@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marin.execution import Artifact, External, added, runtime, step
-from marin.execution.plan import planned_steps
+from marin.execution.planning.plan import planned_steps
 
 
 class Extractor(enum.Enum):

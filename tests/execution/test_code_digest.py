@@ -131,7 +131,7 @@ CHANGES = [
 SCRIPT = """
 import json, sys
 from marin.execution.code_digest import code_digest
-from marin.execution.plan import planned_steps
+from marin.execution.planning.plan import planned_steps
 from marin.execution.step import describe
 
 found = []

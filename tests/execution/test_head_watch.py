@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from marin.execution import head_watch
-from marin.execution.head_watch import Endpoint, HeadWatch
+from marin.execution.cluster import head_watch
+from marin.execution.cluster.head_watch import Endpoint, HeadWatch
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from marin.execution import Artifact, External, Fleet, UnstableValue, derive_seed, materialise, runtime, step
-from marin.execution.plan import planned_steps
+from marin.execution.planning.plan import planned_steps
 from tests.execution import recipes
 from tests.execution.graphs import leaf, upper
 from tests.execution.recipes import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from marin.execution import cluster_token
+from marin.execution.cluster import token as cluster_token
 from marin.operate import Finding, Level, doctor, render, worst
 from marin.operate.doctor import check_cluster, check_store, split_address
 from marin.operate.machine import GB, check_disk, check_shared_memory, grade

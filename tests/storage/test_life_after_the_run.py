@@ -7,20 +7,20 @@ import uuid
 import pytest
 
 from marin.execution import materialise
-from marin.execution import sweep as sweeping
-from marin.execution.adoption import Adoption, adopt, find_files
-from marin.execution.collect import plan_collection
-from marin.execution.copying import carry_out_copy, plan_copy
-from marin.execution.index import list_records
-from marin.execution.pins import add_pin, all_pins, pin_of_step, remove_pin
+from marin.execution.planning.index import list_records
 from marin.execution.records import load_record
-from marin.execution.roots import Rules
-from marin.execution.sweep import sweep
-from marin.execution.tombstones import bury, plan_tombstone
-from marin.execution.verify import verify_steps
+from marin.execution.upkeep import sweep as sweeping
+from marin.execution.upkeep.adoption import Adoption, adopt, find_files
+from marin.execution.upkeep.collect import plan_collection
+from marin.execution.upkeep.copying import carry_out_copy, plan_copy
+from marin.execution.upkeep.pins import add_pin, all_pins, pin_of_step, remove_pin
+from marin.execution.upkeep.roots import Rules
+from marin.execution.upkeep.sweep import sweep
+from marin.execution.upkeep.tombstones import bury, plan_tombstone
+from marin.execution.upkeep.verify import verify_steps
 from marin.storage import Store, open_store
-from tests.execution.forged import random_prefix
 from tests.execution.graphs import Text, joined, leaf, upper
+from tests.execution.upkeep.forged import random_prefix
 
 
 def keys(store: Store) -> list[str]:

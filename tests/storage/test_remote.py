@@ -149,6 +149,20 @@ def test_trouble_of_gcs_that_may_pass_is_told_from_what_stays(error: BaseExcepti
     assert gcs.trouble_of(error) is trouble
 
 
+def test_a_token_of_gcs_that_is_not_renewed_passes_only_when_its_reason_does() -> None:
+    def unauthorised(reason: Exception) -> HttpError:
+        error = HttpError({"code": 401, "message": "Invalid Credentials"})
+        error.__cause__ = reason
+        return error
+
+    refused = google.auth.exceptions.RefreshError("invalid_grant")
+    assert gcs.trouble_of(unauthorised(refused)) is None
+    assert gcs.trouble_of(unauthorised(google.auth.exceptions.RefreshError("busy", retryable=True))) is Trouble.SILENT
+    silent = google.auth.exceptions.RefreshError("the metadata server")
+    silent.__cause__ = google.auth.exceptions.TransportError("no answer")
+    assert gcs.trouble_of(unauthorised(silent)) is Trouble.SILENT
+
+
 def trouble_of(error: BaseException) -> Trouble | None:
     return {"busy": Trouble.BUSY, "silent": Trouble.SILENT}.get(str(error))
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from marin.execution import Artifact, Record, layout
-from marin.execution.index import list_records
-from marin.execution.record_stream import stream_records
+from marin.execution.planning.index import list_records
+from marin.execution.planning.record_stream import stream_records
 from marin.execution.records import materialise_record
 from marin.storage import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from marin.execution import Artifact
-from marin.execution.external import Sighting
+from marin.execution.running.external import Sighting
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from fsspec.core import url_to_fs
 
 from marin.data.crawl.artifacts import WarcFile
 from marin.data.crawl.config import CrawlConfig
+from marin.data.crawl.warc.patient import PatientStream
 from marin.execution import External, StepError, current_run
-from marin.execution.external import FirstUse, Sight, Sighting, each, explained, see, see_file, stated_name
+from marin.execution.running.external import FirstUse, Sight, Sighting, each, explained, see, see_file, stated_name
 
 _LISTS = (".paths", ".paths.gz")
 
@@ -33,18 +34,20 @@ def find_warcs(config: CrawlConfig) -> tuple[WarcFile, ...]:
     spec = current_run().spec
     first_use = FirstUse(spec.store, {"step": spec.display, "run": spec.run})
     found: dict[str, WarcFile] = {}
-    for number, external in enumerate(config.warcs):
+
+    def look(number: str) -> Sight:
+        external = config.warcs[int(number)]
         field = f"crawl {config.source!r}, warcs[{number}]"
-        if external.path.endswith(_LISTS):
-            sight = _listed(field, external)
-            first_use.remember(sight, name=f"files of {stated_name(external)}")
-        else:
-            sight = see(field, external)
-            if sight.is_folder:
-                raise StepError(
-                    f"{field}: {external.path!r} is a folder; name its files, such as "
-                    f"{external.path.rstrip('/')}/*.warc.gz"
-                )
+        return _listed(field, external) if external.path.endswith(_LISTS) else see(field, external)
+
+    for sight in each([str(number) for number in range(len(config.warcs))], look):
+        if sight.external.path.endswith(_LISTS):
+            first_use.remember(sight, name=f"files of {stated_name(sight.external)}")
+        elif sight.is_folder:
+            raise StepError(
+                f"{sight.field}: {sight.external.path!r} is a folder; name its files, such as "
+                f"{sight.external.path.rstrip('/')}/*.warc.gz"
+            )
         for url, seen in zip(sight.urls, sight.files, strict=True):
             found.setdefault(url, WarcFile(name=posixpath.basename(url), url=url, size=seen.size, seen=seen))
     return tuple(found.values())
@@ -53,13 +56,21 @@ def find_warcs(config: CrawlConfig) -> tuple[WarcFile, ...]:
 def open_external(warc: WarcFile) -> BinaryIO:
     """A stream over an external WARC, after a check that it is still the file that the crawl found.
 
+    It is opened again where a connection breaks; see :class:`marin.data.crawl.warc.patient.PatientStream`.
+
     Raises:
         StepError: the file has changed, or cannot be reached.
+        StoreUnavailable: its server is in trouble.
     """
     check_external(warc)
-    assert warc.url is not None
-    filesystem, path = url_to_fs(warc.url)
-    return cast(BinaryIO, filesystem.open(path, "rb"))
+    url = warc.url
+    assert url is not None
+
+    def open_file() -> BinaryIO:
+        filesystem, path = url_to_fs(url)
+        return cast(BinaryIO, filesystem.open(path, "rb"))
+
+    return cast(BinaryIO, PatientStream(open_file, url, warc.size))
 
 
 def check_external(warc: WarcFile) -> None:

@@ -11,8 +11,8 @@ import pytest
 from marin.data.documents.artifacts import Documents
 from marin.data.documents.io import CONSOLIDATED_SCHEMA, SCHEMA, iterate_documents
 from marin.execution import StepError, adopted, current_run, materialise, step
-from marin.execution.adoption import Adoption, adopt, find_files
 from marin.execution.records import Record
+from marin.execution.upkeep.adoption import Adoption, adopt, find_files
 from marin.storage import Store, open_store
 
 ROWS = [

@@ -52,9 +52,23 @@ def walk_members(stream: BinaryIO, offset: int, *, max_bytes: int) -> Iterator[M
             window.skip(member.end - member.offset)
             continue
         start = window.offset
+        window.skip(1)
         resumed = _resync(window)
         state = MemberState.DAMAGED if resumed else member.state
         yield Member(start, window.offset, state, member.data)
+
+
+def next_member(stream: BinaryIO, offset: int) -> int:
+    """Offset of the first gzip member from ``offset`` on that begins a record, or -1; the stream stands at ``offset``."""
+    window = _Window(stream, offset)
+    return window.offset if _resync(window) else -1
+
+
+def first_member(stream: BinaryIO, *, max_bytes: int) -> int:
+    """Length of the gzip member at the start of a stream, or -1 when it has none or inflates to more than ``max_bytes``."""
+    window = _Window(stream, 0)
+    member = _inflate(window, max_bytes)
+    return member.end if member.state is MemberState.WHOLE else -1
 
 
 class _Window:
@@ -122,8 +136,7 @@ def _inflate_until_error(inflater: zlib._Decompress, chunk: bytes) -> bytes:
 
 
 def _resync(window: _Window) -> bool:
-    """Move the window to the next member that begins a record; False, and the window at the end, when there is none."""
-    window.skip(1)
+    """Move the window to the first member from it on that begins a record; False, with the window at the end, if none."""
     while True:
         found = window.data.find(_MAGIC)
         if found < 0:

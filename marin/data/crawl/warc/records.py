@@ -40,6 +40,22 @@ class RawRecord:
         return self.headers.get("warc-type", "unknown").lower()
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of a file whose records are read: those that begin from ``begin`` on and before ``end``.
+
+    Both are places where records begin, as :mod:`marin.data.crawl.warc.splitting` finds them; an ``end`` of None is the
+    end of the file.
+    """
+
+    begin: int = 0
+    end: int | None = None
+
+    def is_over(self, offset: int) -> bool:
+        """Whether a record that begins at an offset belongs to the next span."""
+        return self.end is not None and offset >= self.end
+
+
 @dataclass
 class FileReport:
     """What reading one file met.
@@ -48,26 +64,35 @@ class FileReport:
         records: records read, whole or not.
         truncated: the file ends within a record or its compressed container.
         damaged: offsets of damaged stretches, each counted as one record.
+        one_member: several records lie in one gzip member, so the file can only be read from its start.
+        crossed: the last record of the span reaches beyond its end, where something that looks like a record lies
+            within it (an archive in an archive), or the record's length is wrong.
     """
 
     records: int = 0
     truncated: bool = False
     damaged: list[int] = field(default_factory=list)
+    one_member: bool = False
+    crossed: bool = False
 
 
-def read_records(open_stream: OpenStream, report: FileReport) -> Iterator[RawRecord]:
+def read_records(open_stream: OpenStream, report: FileReport, span: Span = Span()) -> Iterator[RawRecord]:
     """All records of a file in order; what is lost comes as a record with a fault, so that it can be counted.
 
     Args:
         open_stream: opens the file from its start; called again for the check of its end.
         report: filled while records are read.
+        span: the part of the file to read.
+
+    Raises:
+        OSError: the stream cannot be read.
     """
     with open_stream() as stream:
         head = stream.read(4)
     if not head:
         return
     read = _read_gzip if head[:2] == b"\x1f\x8b" else _read_plain
-    for record in read(open_stream):
+    for record in read(open_stream, report, span):
         report.records += 1
         if record.fault == "damaged":
             report.damaged.append(record.offset)
@@ -75,7 +100,7 @@ def read_records(open_stream: OpenStream, report: FileReport) -> Iterator[RawRec
         yield record
 
 
-def _read_gzip(open_stream: OpenStream) -> Iterator[RawRecord]:
+def _read_gzip(open_stream: OpenStream, report: FileReport, span: Span) -> Iterator[RawRecord]:
     """Records by fastwarc, one behind: a record counts once the next one could be read, its checksum included."""
     held: RawRecord | None = None
     own_member = True
@@ -83,16 +108,22 @@ def _read_gzip(open_stream: OpenStream) -> Iterator[RawRecord]:
     source = _Source(open_stream())
     try:
         with source:
-            for record in _iterate(source):
+            source.skip(span.begin)
+            for record in _iterate(source, span.begin):
                 if held is not None:
                     own_member = record.offset > held.offset
+                    report.one_member = report.one_member or not own_member
                     yield held
+                    held = None
+                if span.is_over(record.offset):
+                    report.crossed = record.offset != span.end
+                    return
                 held = record
     except _UNREADABLE:
         source.raise_own_error()
         failed = True
     if held is None or (own_member and _is_member(open_stream, held.offset)):
-        yield from _walk(open_stream, held.offset if held else 0)
+        yield from _walk(open_stream, held.offset if held else span.begin, span)
     elif failed:
         yield RawRecord(held.offset, {}, b"", "truncated")
     else:
@@ -106,11 +137,13 @@ def _is_member(open_stream: OpenStream, offset: int) -> bool:
         return begins_a_record(stream.read(_CHUNK))
 
 
-def _walk(open_stream: OpenStream, offset: int) -> Iterator[RawRecord]:
+def _walk(open_stream: OpenStream, offset: int, span: Span) -> Iterator[RawRecord]:
     """Records from a gzip member on, by the walk that survives damage."""
     with open_stream() as stream:
         _seek(stream, offset)
         for member in walk_members(stream, offset, max_bytes=2 * MAX_BLOCK):
+            if span.is_over(member.offset):
+                return
             if member.state is MemberState.WHOLE:
                 yield from _records_of_member(member.data, member.offset)
                 continue
@@ -134,9 +167,9 @@ def _records_of_member(data: bytes, offset: int) -> Iterator[RawRecord]:
         yield RawRecord(offset, {}, b"", "damaged")
 
 
-def _read_plain(open_stream: OpenStream) -> Iterator[RawRecord]:
+def _read_plain(open_stream: OpenStream, report: FileReport, span: Span) -> Iterator[RawRecord]:
     """Records of an uncompressed or zstd file; in an uncompressed one, damage is passed to the next record's head."""
-    base = 0
+    base = span.begin
     while True:
         held: RawRecord | None = None
         source = _Source(open_stream())
@@ -146,6 +179,10 @@ def _read_plain(open_stream: OpenStream) -> Iterator[RawRecord]:
                 for record in _iterate(source, base):
                     if held is not None:
                         yield held
+                        held = None
+                    if span.is_over(record.offset):
+                        report.crossed = record.offset != span.end
+                        return
                     held = record
             if held is not None:
                 yield held
@@ -164,12 +201,12 @@ def _read_plain(open_stream: OpenStream) -> Iterator[RawRecord]:
             yield RawRecord(lost, {}, b"", "damaged")
         with open_stream() as stream:
             _seek(stream, lost)
-            base = _next_head(stream, lost, after)
-        if base < 0:
+            base = next_head(stream, lost, after)
+        if base < 0 or span.is_over(base):
             return
 
 
-def _next_head(stream: BinaryIO, start: int, after: int) -> int:
+def next_head(stream: BinaryIO, start: int, after: int) -> int:
     """Offset of the next line that begins a record behind ``after``, or -1. The stream stands at ``start``."""
     needle = b"\r\n\r\nWARC/1."
     position, tail = start, b""

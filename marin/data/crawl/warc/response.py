@@ -49,11 +49,15 @@ def parse_response(block: bytes) -> Response | None:
     """The response in a record's block, or None when it is not HTTP."""
     if not block.startswith(b"HTTP/"):
         return None
-    head, separator, body = block.partition(b"\r\n\r\n")
-    bare, bare_separator, bare_body = block.partition(b"\n\n")
-    if bare_separator and (not separator or len(bare) < len(head)):
-        head, body = bare, bare_body
-    status_line, *lines = head.decode("latin-1").splitlines() or [""]
+    end, blank = block.find(b"\r\n\r\n"), 4
+    bare = block.find(b"\n\n", 0, end if end >= 0 else len(block))
+    if bare >= 0:
+        end, blank = bare, 2
+    elif end < 0:
+        end, blank = len(block), 0
+    # By line feeds alone: in Latin-1, other bytes of a header value are line breaks to str.splitlines.
+    status_line, *lines = block[:end].decode("latin-1").split("\n")
+    body = block[end + blank :]
     parts = status_line.split(None, 2)
     status = int(parts[1]) if len(parts) > 1 and _STATUS.fullmatch(parts[1]) else 0
     headers: dict[str, str] = {}

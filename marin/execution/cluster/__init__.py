@@ -1,0 +1,1 @@
+"""Steps, shards and gangs on Ray. The only room that imports it."""

@@ -1,0 +1,1 @@
+"""What a prefix holds and what a graph needs: the index of records, and the plan."""

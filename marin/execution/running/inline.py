@@ -1,0 +1,181 @@
+"""The back end without Ray: steps, shards and ranks on this machine, for tests, small steps and debugging."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.process import BaseProcess
+from typing import Any, Protocol
+
+from marin.execution.failures import Cancelled, FailureClass, LeaseLost
+from marin.execution.running.claims import Claim
+from marin.execution.running.context import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask, run_rank, run_shard
+from marin.execution.running.scratch import scratch_folder
+from marin.execution.running.worker import Failure, Outcome, StepFailed, StepTask, execute, failure_of
+
+BLAME_SECONDS = 1.0
+
+
+class Backend(Protocol):
+    """Where steps run."""
+
+    def run(self, task: StepTask, report: Report) -> Outcome:
+        """Run a step to its outcome; blocks. Never raises for what the step did."""
+
+    def abort(self, claim: Claim) -> None:
+        """End the one step that runs under this claim, whose lease is lost."""
+
+    def cancel(self) -> None:
+        """End everything that runs."""
+
+    def check(self) -> None:
+        """Raise `ClusterLost` when the machines are gone for good. Asked many times a second."""
+
+    def close(self) -> None:
+        """Let go of the machines."""
+
+
+class InlineBackend:
+    """Steps in the calling thread, shards one after the other, ranks as processes of this machine."""
+
+    def __init__(self) -> None:
+        self._cancelled = threading.Event()
+        self._aborted: set[Claim] = set()
+
+    def run(self, task: StepTask, report: Report) -> Outcome:
+        def checked(progress: dict[str, Any]) -> None:
+            if self._cancelled.is_set():
+                raise Cancelled("the run is ending")
+            if task.spec.claim in self._aborted:
+                raise LeaseLost(f"{task.spec.display} was taken over")
+            report(progress)
+
+        return execute(task, checked, self)
+
+    def abort(self, claim: Claim) -> None:
+        """A thread cannot be ended: the step ends at its next word of progress, and at its next write."""
+        self._aborted.add(claim)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def check(self) -> None:
+        """This machine is there."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def map(self, spec: RunSpec, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, ShardOutcome]]:
+        for task in tasks:
+            if self._cancelled.is_set():
+                raise Cancelled("the run is ending")
+            with scratch_folder() as scratch:
+                yield task.index, run_shard(spec, task, scratch, ignore_progress)
+
+    def gang(self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
+        return run_processes(spec, entry, payload, report)
+
+
+def ignore_progress(progress: dict[str, Any]) -> None:
+    """Progress that nobody looks at."""
+
+
+def rank_environment(
+    rank: int, world: int, local_rank: int, local_world: int, address: str, port: int
+) -> dict[str, str]:
+    """The environment variables that torch.distributed reads."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(local_world),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+    }
+
+
+def free_port(address: str) -> int:
+    """A port of this machine that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def _rank_process(
+    environment: dict[str, str],
+    spec: RunSpec,
+    folder: str,
+    entry: Callable[[Any], Any],
+    payload: Any,
+    messages: multiprocessing.Queue[tuple[int, str, Any]],
+) -> None:
+    os.environ.update(environment)
+    rank = int(environment["RANK"])
+
+    def report(progress: dict[str, Any]) -> None:
+        messages.put((rank, "progress", progress))
+
+    try:
+        with scratch_folder() as scratch:
+            messages.put((rank, "done", run_rank(spec, folder, entry, payload, scratch, report)))
+    except BaseException as error:
+        messages.put((rank, "failed", failure_of(error)))
+
+
+def _death(rank: int, code: int | None) -> Failure:
+    return Failure(FailureClass.preempted, "RankDied", f"rank {rank} died with exit code {code}", "", "")
+
+
+def _blame(first: Failure, processes: Sequence[BaseProcess]) -> Failure:
+    """The killed rank behind a rank's error, if one shows up: a broken collective is the effect, not the cause."""
+    deadline = time.monotonic() + BLAME_SECONDS
+    while first.kind is FailureClass.error and not first.expected and time.monotonic() < deadline:
+        for rank, process in enumerate(processes):
+            if process.exitcode is not None and process.exitcode < 0:
+                return _death(rank, process.exitcode)
+        time.sleep(0.05)
+    return first
+
+
+def run_processes(spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
+    """One spawned process per worker of the fleet on this machine. A dead or failed rank ends all; no restart."""
+    world = spec.fleet.workers
+    context = multiprocessing.get_context("spawn")
+    messages: multiprocessing.Queue[tuple[int, str, Any]] = context.Queue()
+    port = free_port("127.0.0.1")
+    processes = []
+    for rank in range(world):
+        environment = rank_environment(rank, world, rank, world, "127.0.0.1", port)
+        folder = f"{spec.attempt_folder}/rank{rank}"
+        arguments = (environment, spec, folder, entry, payload, messages)
+        processes.append(context.Process(target=_rank_process, args=arguments, daemon=True))
+    for process in processes:
+        process.start()
+    outcomes: dict[int, RankOutcome] = {}
+    try:
+        while len(outcomes) < world:
+            ended = [rank for rank, process in enumerate(processes) if process.exitcode is not None]
+            dead = [rank for rank in ended if rank not in outcomes]
+            try:
+                rank, kind, value = messages.get(timeout=0.2)
+            except queue.Empty:
+                if dead:  # and whatever they said has been read
+                    raise StepFailed(_death(dead[0], processes[dead[0]].exitcode)) from None
+                continue
+            if kind == "done":
+                outcomes[rank] = value
+            elif kind == "failed":
+                raise StepFailed(_blame(value, processes))
+            elif rank == 0:
+                report(value)
+    finally:
+        for process in processes:
+            if len(outcomes) < world:
+                process.kill()
+            process.join(timeout=10)
+    return [outcomes[rank] for rank in range(world)]

@@ -1,0 +1,1 @@
+"""Life after the run: verify, pin, collect, tombstone, adopt, copy."""

@@ -1,0 +1,132 @@
+"""Steps whose shards and ranks misbehave in ways that only Ray can mend."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass
+
+from marin.execution import Artifact, current_run, runtime, step
+from tests.execution.graphs import Numbers, Probe, Text, executions, leaf
+
+LEAK_BYTES = 64 << 20
+LONG_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Item:
+    """One shard: its number, and how it behaves, which is outside its identity."""
+
+    number: int
+    probe: Probe
+    deed: str = runtime("")
+    pause: float = runtime(0.0)
+
+
+@dataclass(frozen=True)
+class Deeds:
+    """How many shards; what each of them does; and how long each takes, drawn from a seed."""
+
+    shards: int
+    deed: str = runtime("")
+    longest: float = runtime(0.0)
+    seed: int = runtime(0)
+    memory_gb: float | None = runtime(None)
+
+
+_leaked: list[bytearray] = []
+
+
+def behave(item: Item) -> int:
+    """A number that depends on the item alone, also in a file."""
+    item.probe.note(f"shard-{item.number}")
+    before = executions(item.probe.tally, f"shard-{item.number}")
+    if item.deed == "leak":
+        _leaked.append(bytearray(os.urandom(1 << 20) * (LEAK_BYTES >> 20)))
+    if item.deed == "first copy of 0 hangs" and item.number == 0 and before == 1:
+        time.sleep(LONG_SECONDS)
+    if item.deed == "0 vanishes twice" and item.number == 0 and before <= 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if item.deed == "0 is wrong" and item.number == 0:
+        raise ZeroDivisionError("a bug of shard 0")
+    item.probe.wait()
+    time.sleep(item.pause)
+    current_run().write_bytes(f"part-{item.number:03d}.bin", hashlib.sha256(bytes([item.number])).digest())
+    return item.number**3
+
+
+@step("test/deeds", version="1", fans_out=True)
+def deeds(name: str, config: Deeds, probe: Probe) -> Numbers:
+    """Cubes of numbers, shard by shard."""
+    probe.note("deeds")
+    draw = random.Random(config.seed)
+    items = [Item(n, probe, config.deed, draw.uniform(0, config.longest)) for n in range(config.shards)]
+    return Numbers(values=tuple(current_run().map(behave, items, memory_gb=config.memory_gb)))
+
+
+@step("test/after", version="1", inline=True)
+def after(text: Text, numbers: Numbers) -> Numbers:
+    """Both together; in the driver."""
+    return Numbers(values=(len(text.text), *numbers.values))
+
+
+def held_beside_shards(shards: int, longest: float, probe: Probe) -> Numbers:
+    """A step that is held, and beside it one of shards that take a while."""
+    return after(leaf("held", probe), deeds("slow", Deeds(shards, longest=longest, seed=5), Probe(probe.tally)))
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A rank's payload. The ranks wait for each other, and for the file `hold`."""
+
+    probe: Probe
+    deed: str = runtime("")
+
+
+def attend(payload: Meeting) -> int:
+    """A rank that works until `hold` is there, and whose collective breaks when rank 1 is gone."""
+    rank = int(os.environ["RANK"])
+    payload.probe.note(f"rank-{rank}")
+    life = executions(payload.probe.tally, f"rank-{rank}")
+    if payload.deed == "rank 1 vanishes, rank 0 raises" and life == 1:
+        time.sleep(1.0)
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.5)
+        raise RuntimeError("connection reset by peer")
+    payload.probe.wait()
+    return rank * 10
+
+
+@step("test/meeting", version="1", fans_out=True)
+def meeting(deed: str, probe: Probe) -> Numbers:
+    """A gang of the fleet's workers."""
+    probe.note("meeting")
+    return Numbers(values=tuple(current_run().gang(attend, Meeting(probe, deed))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen(Artifact):
+    """Digests of what a worker found in its environment."""
+
+    digests: tuple[str, ...]
+
+
+def digest_of(value: str) -> str:
+    """A digest that shows that a process had the value."""
+    return hashlib.sha256(value.encode()).hexdigest()
+
+
+def look(names: tuple[str, ...]) -> list[str]:
+    """A shard that looks at variables, and at the file that the last of them names."""
+    with open(os.environ[names[-1]]) as file:
+        return [digest_of(os.environ[name]) for name in names[:-1]] + [digest_of(file.read())]
+
+
+@step("test/credentials", version="1", fans_out=True)
+def credentials(names: tuple[str, ...]) -> Seen:
+    """What a shard finds in its environment."""
+    return Seen(digests=tuple(current_run().map(look, [names])[0]))
