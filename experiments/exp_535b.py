@@ -13,6 +13,7 @@ from marin.data.crawl.steps import extract_pages, fetch_crawl
 from marin.data.dedup.steps import decontaminate, deduplicate
 from marin.data.evalsets.steps import build_evalset, load_evalset
 from marin.data.filtering.steps import annotate
+from marin.data.sources.steps import read_source
 from marin.evaluation.artifacts import EvalReport
 from marin.evaluation.steps import evaluate
 from marin.recipes import Scale
@@ -26,8 +27,9 @@ from marin.training.steps import pretrain
 def build(scale: Scale) -> EvalReport:
     """The graph; runs nothing."""
     crawls = tuple(fetch_crawl(crawl).label(crawl.source) for crawl in scale.crawls)
-    pages = tuple(
-        extract_pages(crawl, scale.extract).label(name) for crawl, name in zip(crawls, scale.sources, strict=True)
+    pages = (
+        *(extract_pages(crawl, scale.extract).label(at.source) for crawl, at in zip(crawls, scale.crawls, strict=True)),
+        *(read_source(text).label(text.source) for text in scale.texts),
     )
     signals = tuple(annotate(page, scale.signals).label(name) for page, name in zip(pages, scale.sources, strict=True))
     unique = deduplicate(pages, signals, scale.dedup)

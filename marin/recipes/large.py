@@ -1,7 +1,8 @@
 """`node` and `hero`: the published recipe on GPUs.
 
 Their crawl is a Common Crawl dump, read where it lies; any list of WARC paths (local, s3, gs, https) takes its place
-with `--crawls.0.warcs`. Sizes, rates and steps follow the published rules (see marin.model and marin.optim).
+with `--crawls.0.warcs`. Wikipedia is a source of its own, and the positive set of the quality classifier. Sizes, rates
+and steps follow the published rules (see marin.model and marin.optim).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from marin.data.crawl.config import ExtractConfig, external_crawl
 from marin.data.dedup.config import DecontaminationConfig, DedupConfig
 from marin.data.evalsets.config import EvalSetConfig
 from marin.data.filtering.config import SignalConfig
+from marin.data.sources.ready import wikipedia
 from marin.evaluation.config import EvaluationConfig
 from marin.execution import Fleet
 from marin.model.accounting import rung_steps
@@ -28,6 +30,7 @@ from marin.training.config import CheckpointPolicy, TrainingConfig, ValidationGr
 
 DUMP = "CC-MAIN-2026-30"
 WARCS = f"s3://commoncrawl/crawl-data/{DUMP}/segments/*/warc/*.warc.gz"
+WIKIPEDIA_DUMP = "20261101"
 TOPICS = 40
 QUALITY_BUCKETS = 5
 
@@ -39,9 +42,10 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
     tokens = steps * batch * model.sequence_length
     return Scale(
         crawls=(external_crawl("web", (WARCS,), version=DUMP),),
+        texts=(wikipedia(WIKIPEDIA_DUMP),),
         extract=ExtractConfig(extractor="resiliparse"),
         signals=SignalConfig(),
-        dedup=DedupConfig(),
+        dedup=DedupConfig(priority=("wikipedia", "web")),
         evalset=EvalSetConfig(
             validation_share=0.0005, choice_items=2_000, rolling_documents=1_000, seed=small_seed("evalset")
         ),
@@ -49,7 +53,7 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
         decontamination=DecontaminationConfig(),
         sample=SampleConfig(seed=small_seed("sample")),
         topics=TopicConfig(clusters=TOPICS, seed=small_seed("topics")),
-        quality=QualityConfig(buckets=QUALITY_BUCKETS, seed=small_seed("quality")),
+        quality=QualityConfig(positive=("wikipedia",), buckets=QUALITY_BUCKETS, seed=small_seed("quality")),
         policy=Policy(),
         tokenizer=TokenizerConfig(vocab_size=model.vocab_size, sample_bytes=20 << 30, seed=small_seed("tokenizer")),
         tokenize=TokenizeConfig(),

@@ -10,6 +10,7 @@ from marin.data.crawl.config import CrawlConfig, ExtractConfig
 from marin.data.dedup.config import DecontaminationConfig, DedupConfig
 from marin.data.evalsets.config import EvalFileConfig, EvalSetConfig
 from marin.data.filtering.config import SignalConfig
+from marin.data.sources.config import SourceConfig
 from marin.evaluation.config import EvaluationConfig
 from marin.execution import Fleet
 from marin.model.config import ModelConfig
@@ -42,6 +43,8 @@ class Scale:
     """All decisions of one run of the graph. Every seed is in the configs, derived from the one given to the recipe."""
 
     crawls: tuple[CrawlConfig, ...]
+    texts: tuple[SourceConfig, ...]
+    """Sources that are not crawled: files in other formats, datasets, dumps."""
     extract: ExtractConfig
     signals: SignalConfig
     dedup: DedupConfig
@@ -65,7 +68,9 @@ class Scale:
     def __post_init__(self) -> None:
         sources = self.sources
         if len(set(sources)) != len(sources):
-            raise ValueError(f"crawls name a source twice: {', '.join(sources)}")
+            raise ValueError(f"crawls and texts name a source twice: {', '.join(sources)}")
+        if not sources:
+            raise ValueError("crawls and texts are both empty; name at least one source")
         self.quality.check_sources(sources)
         self.mixture.check_cells(cell.name for cell in self.cells)
         self.training.parallel.check(self.model, self.fleet.workers)
@@ -78,8 +83,8 @@ class Scale:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Names of the crawls."""
-        return tuple(crawl.source for crawl in self.crawls)
+        """Names of the crawls and of the other sources, in this order."""
+        return (*(crawl.source for crawl in self.crawls), *(text.source for text in self.texts))
 
     @property
     def cells(self) -> tuple[Cell, ...]:

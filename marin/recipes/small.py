@@ -52,6 +52,7 @@ def _scale(
     tokens = training.sequences * model.sequence_length
     return Scale(
         crawls=crawls,
+        texts=(),
         extract=ExtractConfig(extractor="resiliparse"),
         signals=SignalConfig(language=DOCUMENTATION_LANGUAGE, rules=DOCUMENTATION_RULES),
         dedup=DedupConfig(priority=sources),
