@@ -41,14 +41,17 @@ def extract_pages(crawl: Crawl, config: ExtractConfig = ExtractConfig()) -> Docu
     Raises:
         StepError: a file cannot be read, is too damaged, or the crawl has records but no document comes out of it.
     """
-    from marin.data.crawl.extraction.shard import extract_bundle, plan_bundles, summarise
+    from marin.data.crawl.extraction.bundles import plan_bundles
+    from marin.data.crawl.extraction.shard import extract_bundle
+    from marin.data.crawl.extraction.summary import summarise
     from marin.data.documents.io import documents_of
 
     run = current_run()
     results = run.map(extract_bundle, plan_bundles(crawl, config), unit="WARC bundles")
-    summary = summarise(results)
+    summary = summarise(results, config)
     run.write_json("extraction.json", summary.to_json())
     run.account(summary.flow)
+    run.account(summary.file_flow)
     if summary.flow.read and not summary.flow.kept:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(summary.flow.dropped.items()))
         raise StepError(f"no document came out of the {summary.flow.read} records of crawl {crawl.source!r}: {reasons}")

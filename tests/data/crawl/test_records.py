@@ -103,6 +103,16 @@ def test_a_record_without_a_length_is_dropped_and_the_next_one_is_found(packagin
     assert len(report.damaged) == 1
 
 
+@pytest.mark.parametrize("packaging", ["plain", "gzip per record"])
+def test_offsets_are_places_in_the_file_also_behind_damage(packaging):
+    parts = [page_record("a"), page_record("broken").replace(b"Content-Length:", b"Content-Longth:"), page_record("b")]
+    packed = [PACKAGINGS[packaging]([part]) for part in (*parts, page_record("c"), parts[1], page_record("d"))]
+    starts = [sum(map(len, packed[:n])) for n in range(len(packed))]
+    records, report = _read(b"".join(packed))
+    assert [record.offset for record in records if not record.fault] == [starts[n] for n in (0, 2, 3, 5)]
+    assert report.damaged == [starts[1], starts[4]]
+
+
 @pytest.mark.parametrize("data", [b"", gzip.compress(b"", mtime=0)])
 def test_a_file_without_records_is_valid(data):
     assert _read(data) == ([], FileReport())

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from marin.data.crawl.artifacts import Crawl, WarcFile
 from marin.data.crawl.config import (
     CrawlConfig,
     EmbeddedSite,
@@ -17,7 +16,6 @@ from marin.data.crawl.config import (
     embedded_crawls,
     external_crawl,
 )
-from marin.data.crawl.extraction.shard import plan_bundles
 from marin.data.crawl.steps import extract_pages, fetch_crawl
 from marin.data.documents.io import iterate_documents
 from marin.execution import External, StepError, materialise
@@ -128,6 +126,23 @@ def test_an_empty_file_is_a_valid_crawl_without_documents(tmp_path):
     path.write_bytes(b"")
     documents = _pages(tmp_path, path)
     assert (documents.rows, documents.shards) == (0, ())
+    assert documents.read_json("extraction.json")["file_flow"] == {
+        "unit": "WARC files",
+        "read": 1,
+        "kept": 0,
+        "dropped": {"without_records": 1},
+    }
+
+
+def test_the_record_says_how_many_files_had_no_records(tmp_path):
+    (tmp_path / "a.warc.gz").write_bytes(b"")
+    (tmp_path / "b.warc.gz").write_bytes(gzip.compress(b""))
+    write_warc(tmp_path / "c.warc.gz", [page_record("here")])
+    documents = _pages(tmp_path, tmp_path / "*.warc.gz")
+    (record_file,) = (tmp_path / "store" / "_steps").glob("documents.pages-*.json")
+    flows = {flow["unit"]: flow for flow in json.loads(record_file.read_text())["flows"]}
+    assert flows["WARC files"]["dropped"] == {"without_records": 2}
+    assert (documents.rows, flows["records"]["read"]) == (1, 1)
 
 
 def test_a_damaged_member_costs_one_record_and_many_fail_the_step(tmp_path):
@@ -171,26 +186,69 @@ def test_a_record_without_an_address_or_date_is_kept_under_its_place(tmp_path):
     assert json.loads(documents[0].metadata)["date"] is None
 
 
+def _wet(text, uri="http://site.example/wet"):
+    return record(text, kind="conversion", uri=uri, content_type="text/plain")
+
+
+def test_the_texts_of_a_wet_file_are_documents_as_they_stand(tmp_path):
+    texts = ["Erste Zeile über Häfen.\nZweite Zeile.\n", "港务长写道。\n", " \n"]
+    records = [warcinfo(), *(_wet(text.encode(), f"http://site.example/{n}") for n, text in enumerate(texts))]
+    records.append(record(b"{}", kind="conversion", content_type="application/json"))
+    documents = _pages(tmp_path, write_warc(tmp_path / "web.warc.wet.gz", [*records, page_record("amidst")]))
+    by_url = {document.url: document for document in iterate_documents(documents)}
+    assert [by_url[f"http://site.example/{n}"].text for n in (0, 1)] == texts[:2]
+    metadata = json.loads(by_url["http://site.example/0"].metadata)
+    assert (metadata["extractor"], metadata["extractor_version"], metadata["charset"]) == ("archive", "2", "utf-8")
+    assert "amidst paragraph 5" in by_url["http://amidst.example/"].text
+    assert documents.read_json("extraction.json")["flow"] == {
+        "unit": "records",
+        "read": 6,
+        "kept": 3,
+        "dropped": {"conversion": 1, "empty_payload": 1, "warcinfo": 1},
+    }
+
+
+def test_the_same_files_in_another_order_give_the_same_documents(tmp_path):
+    for name in ("a", "b", "c"):
+        write_warc(tmp_path / f"{name}.warc.gz", [page_record(f"{name}{n}") for n in range(4)])
+    orders = ["abc", "cab"]
+    found = [_pages(tmp_path, *(tmp_path / f"{name}.warc.gz" for name in order), store=order) for order in orders]
+    documents = [sorted(iterate_documents(one), key=lambda document: document.id) for one in found]
+    assert documents[0] == documents[1]
+    assert len(documents[0]) == 12
+
+
+def test_a_second_extraction_writes_the_same_bytes(tmp_path):
+    path = write_warc(tmp_path / "web.warc.gz", [page_record(f"page{n}") for n in range(30)])
+    digests = [
+        [(file.name, file.sha256) for file in _pages(tmp_path, path, store=store)._bound().record.files]
+        for store in ("one", "two")
+    ]
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("packed", ["gzip a record", "plain"])
+def test_a_large_file_is_read_in_parts_with_the_same_documents(tmp_path, monkeypatch, packed):
+    records = [warcinfo(), *(page_record(f"page{n}", paragraphs=1 + n % 7) for n in range(60))]
+    path = tmp_path / "web.warc"
+    path.write_bytes(b"".join(records if packed == "plain" else [gzip.compress(item, mtime=0) for item in records]))
+    whole = _pages(tmp_path, path, store="whole")
+    monkeypatch.setattr("marin.data.crawl.extraction.bundles.LEAST_BYTES", path.stat().st_size // 9)
+    monkeypatch.setattr("marin.data.crawl.extraction.bundles._TASKS", 100)
+    parts = _pages(tmp_path, path, store="parts")
+    assert len(whole.shards) == 1
+    assert len(parts.shards) >= 5
+    assert list(iterate_documents(parts)) == list(iterate_documents(whole))
+    reports = [one.read_json("extraction.json") for one in (whole, parts)]
+    assert reports[0] == reports[1]
+
+
 def test_trafilatura_is_an_option_and_is_recorded(tmp_path):
     path = write_warc(tmp_path / "web.warc.gz", [page_record("mark", paragraphs=12)])
     (document,) = iterate_documents(_pages(tmp_path, path, extractor="trafilatura"))
     assert "mark paragraph 11" in document.text
     metadata = json.loads(document.metadata)
     assert (metadata["extractor"], metadata["extractor_version"].split(".")[0]) == ("trafilatura", "1")
-
-
-def test_bundles_hold_every_file_once_and_in_order():
-    sizes = [10, 10, 500, 1, 1, 1, 2000, None, 3]
-    crawl = Crawl(
-        source="web",
-        warcs=tuple(WarcFile(f"{n}.warc.gz", f"s3://b/{n}", size) for n, size in enumerate(sizes)),
-        pages=None,
-        bytes=0,
-    )
-    bundles = plan_bundles(crawl, ExtractConfig())
-    assert [warc for bundle in bundles for warc in bundle.warcs] == list(crawl.warcs)
-    assert all(bundle.count > 0 for bundle in bundles)
-    assert plan_bundles(Crawl(source="web", warcs=(), pages=None, bytes=0), ExtractConfig()) == []
 
 
 # --- configs ---

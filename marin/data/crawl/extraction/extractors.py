@@ -16,6 +16,9 @@ Extract = Callable[[str], str]
 STRIPPED = "strip-tags"
 """Name of the fallback for pages that are nested too deep for a tree."""
 
+ARCHIVED = "archive"
+"""Name of what somebody else extracted: the texts of WET files."""
+
 _VERSION = 2
 """Raised when the scorer on resiliparse's tree, or the fallback, changes what comes out."""
 
@@ -46,7 +49,7 @@ def extractor(name: str, max_depth: int) -> Extract:
 
 def extractor_version(name: str) -> str:
     """Version of an extractor, as it is recorded with each document."""
-    if name == STRIPPED:
+    if name in (STRIPPED, ARCHIVED):
         return str(_VERSION)
     version = importlib.metadata.version(name)
     return f"{version}+marin.{_VERSION}" if name == "resiliparse" else version

@@ -59,13 +59,13 @@ def walk_members(stream: BinaryIO, offset: int, *, max_bytes: int) -> Iterator[M
 
 
 def next_member(stream: BinaryIO, offset: int) -> int:
-    """Offset of the first gzip member from ``offset`` on that begins a record, or -1; the stream stands at ``offset``."""
+    """Offset of the first member from ``offset`` on that begins a record, or -1. The stream stands at ``offset``."""
     window = _Window(stream, offset)
     return window.offset if _resync(window) else -1
 
 
 def first_member(stream: BinaryIO, *, max_bytes: int) -> int:
-    """Length of the gzip member at the start of a stream, or -1 when it has none or inflates to more than ``max_bytes``."""
+    """Length of the member at the start of a stream, or -1 when there is none or it inflates to more."""
     window = _Window(stream, 0)
     member = _inflate(window, max_bytes)
     return member.end if member.state is MemberState.WHOLE else -1
@@ -136,7 +136,7 @@ def _inflate_until_error(inflater: zlib._Decompress, chunk: bytes) -> bytes:
 
 
 def _resync(window: _Window) -> bool:
-    """Move the window to the first member from it on that begins a record; False, with the window at the end, if none."""
+    """Move the window to the first member in it that begins a record; False, with the window at the end, if none."""
     while True:
         found = window.data.find(_MAGIC)
         if found < 0:

@@ -1,4 +1,4 @@
-"""Which records are pages: successful HTML responses. Every other record has a reason."""
+"""Which records are pages: successful HTML responses, and the texts of WET files. Every other record has a reason."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from marin.data.crawl.warc.charset import decode_page
+from marin.data.crawl.warc.charset import DecodedText, decode_page
 from marin.data.crawl.warc.records import RawRecord
-from marin.data.crawl.warc.response import BodyError, decode_body, parse_response
+from marin.data.crawl.warc.response import BodyError, Response, decode_body, parse_response
 
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml", "application/xhtml"})
 _UNSPECIFIC_TYPES = frozenset(
@@ -32,7 +32,8 @@ class WebPage:
     Attributes:
         url: where it was found, None when the record does not say.
         date: when it was fetched, as the record says.
-        html: the page as text.
+        content: the page: markup, or text that somebody extracted before.
+        is_text: whether the content is text already.
         charset: codec of the page.
         charset_from: what named the codec.
         flags: what was wrong with the record, but not wrong enough to lose it.
@@ -40,7 +41,8 @@ class WebPage:
 
     url: str | None
     date: str | None
-    html: str
+    content: str
+    is_text: bool
     charset: str
     charset_from: str
     flags: tuple[str, ...]
@@ -51,6 +53,8 @@ def page_of(record: RawRecord) -> WebPage | str:
     if record.fault is not None:
         return record.fault
     url = _target(record.headers)
+    if record.kind == "conversion" and _media_type(record.headers.get("content-type", "")) == "text/plain":
+        return _text_page(record, url)
     if record.kind != "response":
         return record.kind if record.kind in _OTHER_KINDS else "unknown_record"
     response = parse_response(record.block)
@@ -79,21 +83,47 @@ def page_of(record: RawRecord) -> WebPage | str:
     flags = list(body.flags)
     if decoded.bad_labels:
         flags.append("charset_label_wrong")
+    if _is_short(response):
+        flags.append("shorter_than_stated")
     if "warc-truncated" in record.headers:
         flags.append("warc_truncated")
+    return _page(record, url, decoded, flags, is_text=False)
+
+
+def _text_page(record: RawRecord, url: str | None) -> WebPage | str:
+    """The text of a WET record."""
+    if not record.block.strip():
+        return "empty_payload"
+    decoded = decode_page(record.block, record.headers["content-type"])
+    return _page(record, url, decoded, ["charset_label_wrong"] if decoded.bad_labels else [], is_text=True)
+
+
+def _page(record: RawRecord, url: str | None, decoded: DecodedText, flags: list[str], *, is_text: bool) -> WebPage:
     return WebPage(
         url=url,
         date=record.headers.get("warc-date"),
-        html=decoded.text,
+        content=decoded.text,
+        is_text=is_text,
         charset=decoded.charset,
         charset_from=decoded.origin,
         flags=tuple(flags),
     )
 
 
+def _is_short(response: Response) -> bool:
+    """Whether HTTP promised more bytes than there are. The record's own length delimits it; this only notices a cut."""
+    stated = response.headers.get("content-length", "")
+    coded = response.headers.get("content-encoding") or response.headers.get("transfer-encoding")
+    return not coded and stated.isascii() and stated.isdigit() and len(response.body) < int(stated[:18])
+
+
 def _target(headers: Mapping[str, str]) -> str | None:
     """The record's URI, without the angle brackets that some writers put around it."""
     return headers.get("warc-target-uri", "").strip().removeprefix("<").removesuffix(">").strip() or None
+
+
+def _media_type(stated: str) -> str:
+    return stated.partition(";")[0].strip().lower()
 
 
 def _is_robots(url: str) -> bool:
@@ -108,7 +138,7 @@ def _is_html(content_type: str, identified_type: str, body: bytes) -> bool:
     if _BINARY_START.match(body):
         return False
     for stated in (content_type, identified_type):
-        media_type = stated.partition(";")[0].strip().lower()
+        media_type = _media_type(stated)
         if media_type in _HTML_TYPES:
             return True
         if media_type not in _UNSPECIFIC_TYPES:

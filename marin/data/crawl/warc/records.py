@@ -109,7 +109,7 @@ def _read_gzip(open_stream: OpenStream, report: FileReport, span: Span) -> Itera
     try:
         with source:
             source.skip(span.begin)
-            for record in _iterate(source, span.begin):
+            for record in _iterate(source):
                 if held is not None:
                     own_member = record.offset > held.offset
                     report.one_member = report.one_member or not own_member
@@ -176,7 +176,7 @@ def _read_plain(open_stream: OpenStream, report: FileReport, span: Span) -> Iter
         try:
             with source:
                 source.skip(base)
-                for record in _iterate(source, base):
+                for record in _iterate(source):
                     if held is not None:
                         yield held
                         held = None
@@ -230,6 +230,7 @@ class _Source:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._error: Exception | None = None
+        self._position = 0
 
     def __enter__(self) -> _Source:
         return self
@@ -240,18 +241,21 @@ class _Source:
     def read(self, size: int = -1) -> bytes:
         """Read from the stream."""
         try:
-            return self._stream.read(size)
+            data = self._stream.read(size)
         except Exception as error:
             self._error = error
             raise
+        self._position += len(data)
+        return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Seek in the stream."""
-        return self._stream.seek(offset, whence)
+        self._position = self._stream.seek(offset, whence)
+        return self._position
 
     def tell(self) -> int:
-        """Position in the stream."""
-        return self._stream.tell()
+        """Position in the file."""
+        return self._position
 
     def close(self) -> None:
         """Close the stream."""
@@ -260,6 +264,7 @@ class _Source:
     def skip(self, offset: int) -> None:
         """Go to an offset of a stream that stands at its start."""
         _seek(self._stream, offset)
+        self._position = offset
 
     def raise_own_error(self) -> None:
         """Raise what reading the stream raised, if anything."""
@@ -267,14 +272,15 @@ class _Source:
             raise OSError(f"reading failed: {self._error}") from self._error
 
 
-def _iterate(stream: _Source | BinaryIO, base: int = 0) -> Iterator[RawRecord]:
+def _iterate(stream: _Source | BinaryIO) -> Iterator[RawRecord]:
+    """Records from where the stream stands; their offsets are those of the stream's own ``tell``."""
     for record in ArchiveIterator(stream, parse_http=False):
-        yield _to_record(record, base)
+        yield _to_record(record)
 
 
-def _to_record(record: WarcRecord, base: int) -> RawRecord:
+def _to_record(record: WarcRecord) -> RawRecord:
     headers = {name.lower(): value.strip() for name, value in record.headers.items()}
-    offset = base + record.stream_pos
+    offset = record.stream_pos
     declared = record.content_length
     if declared > MAX_BLOCK:
         record.consume()
