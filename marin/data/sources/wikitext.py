@@ -23,6 +23,7 @@ _SWITCH = re.compile(r"__[A-Z]{3,30}__")
 _LIST_MARK = re.compile(r"(?m)^[*#:;]+[ \t]*")
 _SPACES = re.compile(r"[ \t]{2,}")
 _BLANK_LINES = re.compile(r"\n{3,}")
+_DEEPEST = 16
 _EMPTY_BRACKETS = re.compile(r" ?\([ ,;]{0,20}\)")
 
 
@@ -47,6 +48,7 @@ def plain_text(markup: str) -> str:
 def _without_dropped(text: str) -> str:
     """The text without elements that hold no prose; one that is not closed ends with its paragraph."""
     parts: list[str] = []
+    unclosed: set[str] = set()
     done = 0
     lowered = text.lower() if len(text.lower()) == len(text) else text
     for found in _DROPPED_START.finditer(text):
@@ -54,12 +56,14 @@ def _without_dropped(text: str) -> str:
             continue
         parts.append(text[done : found.start()])
         closing = f"</{found[1].lower()}>"
-        end = lowered.find(closing, found.end())
-        paragraph = text.find("\n\n", found.end())
+        # What is not closed in all that follows is not looked for again.
+        end = -1 if closing in unclosed else lowered.find(closing, found.end())
         if end >= 0:
             done = end + len(closing)
-        else:
-            done = paragraph if paragraph >= 0 else len(text)
+            continue
+        unclosed.add(closing)
+        paragraph = text.find("\n\n", found.end())
+        done = paragraph if paragraph >= 0 else len(text)
     return "".join([*parts, text[done:]])
 
 
@@ -91,7 +95,9 @@ def _links(text: str) -> str:
         stack[-1].append(text[done : found.start()])
         done = found.end()
         if found[0] == "[[":
-            stack.append([])
+            # A link within a file within a link is as deep as it gets; every level copies what is in it.
+            if len(stack) <= _DEEPEST:
+                stack.append([])
         elif len(stack) > 1:
             inner = "".join(stack.pop())
             stack[-1].append("" if _NO_PROSE.match(inner) else _shown(inner))

@@ -72,11 +72,29 @@ def test_any_markup_ends_and_leaves_no_template(pieces: list[str]) -> None:
     assert "\n\n\n" not in text
 
 
-@pytest.mark.parametrize("piece", ["{{", "[[", "<ref>", "<!--", "[http://x ", "'''", "(", "==", "<ref ", "{|", "[[a|"])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "{{",
+        "[[",
+        "<ref>",
+        "<!--",
+        "[http://x ",
+        "'''",
+        "(",
+        "==",
+        "<ref ",
+        "{|",
+        "[[a|",
+        "a<ref>b</ref>",
+        "<ref>a\n\n",
+        "[[a|[[b]]]]",
+    ],
+)
 def test_time_grows_with_the_length_only(piece: str) -> None:
     def seconds(count: int) -> float:
         started = time.process_time()
-        plain_text(piece * count)
+        plain_text(piece * count + "]]" * count)
         return time.process_time() - started
 
     short = max(min(seconds(5_000) for _ in range(3)), 1e-3)
