@@ -150,12 +150,19 @@ class RayBackend:
             with self._lock:
                 self._running.pop(spec.claim, None)
             if spec.fans_out:
-                self._asked(lambda: remove_gangs(spec.run, spec.claim))
+                self._give_back_places(spec)
+
+    def _give_back_places(self, spec: RunSpec) -> None:
+        try:
+            self._asked(lambda: remove_gangs(spec.run, spec.claim))
+        except Exception as error:  # the step's outcome stands all the same
+            logger.warning("the places of %s on the cluster could not be given back: %s", spec.display, error)
 
     def _start(self, task: StepTask, options: dict[str, Any]) -> Any:
         # Apart from the secrets: what is large goes through Ray's object store, which may spill to disk.
         bare = replace(task, spec=replace(task.spec, secrets=SecretValues()))
         secrets = self._credentials.merged(task.spec.secrets)
+        secrets.check_size(task.spec.display)
         return _step.options(**options).remote(bare, secrets, self._standard, self._shards)
 
     def _asked(self, question: Callable[[], R]) -> R:

@@ -6,6 +6,7 @@ piece of work arrives.
 
 from __future__ import annotations
 
+import functools
 import logging
 import socket
 import uuid
@@ -42,8 +43,7 @@ class Standard:
         if not self.versions or this_node() in self.looked_at:
             return
         node = f"the node {socket.gethostname()}"
-        here = versions(SOURCE in self.versions)
-        found = [one for one in differences(self.versions, here) if one.decisive]
+        found = [one for one in differences(self.versions, _versions_here(SOURCE in self.versions)) if one.decisive]
         if found:
             raise StepError(f"{told(node, found)}; {ENVIRONMENT_ADVICE}")
         if spec.store.local_path(spec.claim.key) is not None and not spec.store.exists(spec.claim.key):
@@ -51,6 +51,9 @@ class Standard:
 
 
 ENVIRONMENT_ADVICE = "give every node the same environment (infra/Dockerfile is one)"
+
+
+_versions_here = functools.cache(versions)
 
 
 def this_node() -> str:
