@@ -25,7 +25,7 @@ def describe_documents(files: Artifact) -> Documents:
         StepError: there is no parquet file, or one is none of documents: a column is missing or of another type, a
             required value is null, ids stand twice, or a shard holds several sources, splits, qualities or topics.
     """
-    names = [name for name in files.names("*.parquet") if not name.startswith(FATES)]
+    names = [name for name in files.names("*.parquet") if f"/{FATES}" not in f"/{name}"]
     if not names:
         raise StepError("there is no parquet file, so there are no documents; shards of documents are called *.parquet")
     shards = [shard for name in names if (shard := describe_shard(files, name)) is not None]

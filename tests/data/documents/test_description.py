@@ -118,3 +118,13 @@ def test_what_is_not_documents_is_refused_naming_file_and_column(folder: Path, s
     with pytest.raises(StepError, match="no parquet file"):
         adopted_from(store, folder)
     assert not store.list("_steps")
+
+
+@pytest.mark.parametrize("above", ["", "attempt/"])
+def test_fates_beside_consolidated_documents_are_no_documents(folder: Path, store: Store, above: str) -> None:
+    fates = folder / above / "fates" / "0123456789"
+    fates.mkdir(parents=True)
+    pq.write_table(pa.table({"id": ["a"], "reason": ["empty"]}), fates / "pages.parquet")
+    write(folder / above / "a.parquet", ROWS)
+    result = adopted_from(store, folder).result
+    assert [shard["name"] for shard in result["shards"]] == [f"{above}a.parquet"]
