@@ -117,6 +117,7 @@ def play_campaign(name: str, description: str, play: Callable[[Round], None], ar
     before = dict(os.environ)
     with SERVERS[request.emulator]() as server:
         os.environ.update(server.environment)
+        forget_clients()
         try:
             return replace(campaign, server=server.prefix("soak")).run(play)
         finally:
