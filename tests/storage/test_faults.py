@@ -26,7 +26,10 @@ from tests.storage.faulty import CUT, DROPPED, LOST, Faults, proxy
 
 QUICK = Patience(budget_seconds=20.0, silence_seconds=1.0, first_seconds=0.01, longest_seconds=0.1)
 SHORT = Patience(budget_seconds=0.6, silence_seconds=0.2, first_seconds=0.01, longest_seconds=0.1)
-BIG = bytes(range(256)) * 50_000
+BIG = bytes(range(256)) * 45_000
+"""Three parts of an upload."""
+THERE = bytes(range(256)) * 3_000
+"""Three ranges of a stream, as they are set here."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,11 @@ def troubled(
     """A store of each kind in turn, empty and without faults at first."""
     monkeypatch.setattr("marin.storage.s3.PART_BYTES", 5 * 2**20)
     monkeypatch.setattr("marin.storage.gcs.PART_BYTES", 5 * 2**20)
+    monkeypatch.setattr("marin.storage.ranged.AHEAD_BYTES", 2**18)
     server = emulator(request.param)
     path = f"{BUCKET}/{uuid.uuid4().hex}"
     direct = RemoteStore(server.scheme, path)
-    direct.create("there", BIG)
+    direct.create("there", THERE)
     forget_clients()
     with proxy(server.endpoint, server.scheme) as (address, faults):
         for name, value in server.at(address).environment.items():
@@ -73,20 +77,20 @@ def write_small(store: Store) -> None:
 
 def read_ranges(store: Store) -> bytes:
     with store.open("there") as stream:
-        stream.seek(7_000_000)
+        stream.seek(600_000)
         end = stream.read()
         stream.seek(0)
-        return stream.read(7_000_000) + end
+        return stream.read(300_000) + stream.read(300_000) + end
 
 
 USES: dict[str, tuple[Callable[[Store], object], object, dict[str, bytes]]] = {
-    "read": (lambda store: store.read("there"), BIG, {}),
-    "ranges": (read_ranges, BIG, {}),
-    "size": (lambda store: (store.size("there"), store.size("not")), (len(BIG), None), {}),
-    "list": (lambda store: store.list(), [ObjectInfo("there", len(BIG))], {}),
+    "read": (lambda store: store.read("there"), THERE, {}),
+    "ranges": (read_ranges, THERE, {}),
+    "size": (lambda store: (store.size("there"), store.size("not")), (len(THERE), None), {}),
+    "list": (lambda store: store.list(), [ObjectInfo("there", len(THERE))], {}),
     "folders": (lambda store: store.folders(), (), {}),
     "create": (lambda store: store.create("written", b"small"), None, {"written": b"small"}),
-    "create big": (lambda store: store.create("written", BIG), None, {"written": BIG}),
+    "create big": (lambda store: store.create("written", THERE), None, {"written": THERE}),
     "put": (lambda store: store.put("written", b"small"), None, {"written": b"small"}),
     "writer": (write_small, None, {"written": b"small"}),
     "writer in parts": (write_parts, None, {"written": BIG}),
@@ -153,7 +157,7 @@ def test_trouble_that_does_not_pass_is_a_store_that_is_unavailable_within_the_bu
     troubled: Troubled, use: str, fault: str
 ) -> None:
     store = troubled.with_patience(SHORT)
-    assert store.size("there") == len(BIG)
+    assert store.size("there") == len(THERE)
     troubled.faults.seen.clear()
     troubled.faults.always = fault
     start = time.monotonic()
@@ -170,7 +174,7 @@ def test_a_stream_that_is_open_when_the_trouble_begins_reads_on_afterwards(troub
     with troubled.store.open("there") as stream:
         head = stream.read(10)
         troubled.faults.left = ["503", CUT, DROPPED, "429"]
-        assert head + stream.read() == BIG
+        assert head + stream.read() == THERE
     assert troubled.faults.left == []
 
 
