@@ -175,6 +175,12 @@ def rank_entry(payload: GangPayload) -> int:
             run.state.create("rank-1-was-here", b"")
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(PATIENCE_SECONDS)
+    if payload.kind == "held":
+        time.sleep(PATIENCE_SECONDS)
+    if payload.kind == "leaves" and rank == 1:
+        os._exit(3)
+    if payload.kind == "leaves":
+        time.sleep(PATIENCE_SECONDS)
     if payload.kind == "bug" and rank == 1:
         raise ZeroDivisionError("a bug of rank 1")
     if payload.kind == "bug":
@@ -210,6 +216,8 @@ def graph(name: str, probe: Probe) -> Artifact:
         return joined((leaf("quick", Probe(probe.tally)), leaf("held", probe)), Probe(probe.tally))
     if name == "map":
         return squares("slow", MapConfig(shards=12, pause=0.25), probe)
+    if name == "gang held":
+        return gang("held", probe).on(Fleet(workers=2))
     if name == "gang":
         return gang("plain", probe).on(Fleet(workers=2))
     raise ValueError(f"no graph {name!r}")

@@ -109,15 +109,30 @@ def _digests(store: Store, dependencies: tuple[Dependency, ...]) -> Callable[[Re
 
 
 def commit(step: PlannedStep, store: Store, record: Record, claim: Claim) -> Record:
-    """Create the record; when another run was first, take its record."""
-    check_lease(store, claim)
-    try:
-        store.create(record.key, record.to_json())
-    except AlreadyExists:
-        return load_record(store, record.key)
+    """Create the record; when another run was first, take its record.
+
+    One that was made from an earlier output of what the step reads is not taken: ours becomes the next generation.
+    """
+    while True:
+        check_lease(store, claim)
+        try:
+            store.create(record.key, record.to_json())
+            break
+        except AlreadyExists:
+            other = load_record(store, record.key)
+            if is_made_from_what_lies_here(other, step, store):
+                return other
+        step.generation += 1
+        record = replace(record, key=step.record_key, generation=step.generation)
     if step.call.step.cutoff:
         _offer(step, store, record)
     return record
+
+
+def is_made_from_what_lies_here(record: Record, step: PlannedStep, store: Store) -> bool:
+    """Whether a record of the step was made from the outputs that its upstreams have at present."""
+    made_from = {dependency.identity: dependency.output_digest for dependency in record.dependencies}
+    return all(made_from.get(up.identity) == record_of(up, store).output_digest for _, _, up in upstream_of(step))
 
 
 # --- early cutoff ---

@@ -106,6 +106,14 @@ def free_port(address: str) -> int:
         return int(probe.getsockname()[1])
 
 
+def _end_with_the_driver() -> None:
+    """A rank whose driver was killed would train on for nobody."""
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        driver.join()
+        os._exit(1)
+
+
 def _rank_process(
     environment: dict[str, str],
     spec: RunSpec,
@@ -116,6 +124,7 @@ def _rank_process(
 ) -> None:
     os.environ.update(environment)
     rank = int(environment["RANK"])
+    threading.Thread(target=_end_with_the_driver, name="marin-driver", daemon=True).start()
 
     def report(progress: dict[str, Any]) -> None:
         messages.put((rank, "progress", progress))
@@ -128,7 +137,11 @@ def _rank_process(
 
 
 def _death(rank: int, code: int | None) -> Failure:
-    return Failure(FailureClass.preempted, "RankDied", f"rank {rank} died with exit code {code}", "", "")
+    """A killed rank is tried again; one that left by itself, without a word, would only leave again."""
+    if code is not None and code >= 0:
+        message = f"rank {rank} ended with exit code {code} and without a result; its last words are on standard error"
+        return Failure(FailureClass.error, "RankEnded", message, "", "")
+    return Failure(FailureClass.preempted, "RankDied", f"rank {rank} was killed (exit code {code})", "", "")
 
 
 def _blame(first: Failure, processes: Sequence[BaseProcess]) -> Failure:

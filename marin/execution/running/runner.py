@@ -30,7 +30,14 @@ from marin.execution.planning.plan import Action, Plan, PlannedStep, changed_ups
 from marin.execution.records import materialise_record
 from marin.execution.redaction import refuse_exposed
 from marin.execution.running.claims import Claim, Claims, Holder
-from marin.execution.running.commit import Origin, commit, equal_work, new_record, upstream_of
+from marin.execution.running.commit import (
+    Origin,
+    commit,
+    equal_work,
+    is_made_from_what_lies_here,
+    new_record,
+    upstream_of,
+)
 from marin.execution.running.context import Report, RunSpec
 from marin.execution.running.inline import Backend, InlineBackend
 from marin.execution.running.patience import PatientStore
@@ -374,18 +381,11 @@ class Runner:
 
     def _advance(self, progress: Progress) -> None:
         """Bring a ready step to an end, or find out that another run has it."""
-        step = progress.step
         try:
             if progress.status is not Status.waiting and self._input_is_unchanged(progress):
                 return
-            held = self.claims.take(step.name, step.identity, step.generation, step.folder)
-            if isinstance(held, Holder):
-                if not self._is_made(progress):
-                    self._wait_for(progress, held)
-                return
-            self._held[id(step)] = held
-            if not self._is_made(progress):
-                self._run_claimed(progress, held)
+            while not self._is_settled(progress):
+                pass
         except BaseException as error:
             self._fail(progress, failure_of(error), attempt=progress.attempts)
         finally:
@@ -393,6 +393,26 @@ class Runner:
                 self._let_go(progress)
             finally:
                 self._inbox.put(Word(progress, ended=True))
+
+    def _is_settled(self, progress: Progress) -> bool:
+        """Take the step's claim and run it, unless its record is there; False when it needs one more generation."""
+        step = progress.step
+        generation = step.generation
+        held = self.claims.take(step.name, step.identity, generation, step.folder)
+        if isinstance(held, Holder):
+            if self._is_made(progress):
+                return True
+            if step.generation == generation:
+                self._wait_for(progress, held)
+            return step.generation == generation
+        self._held[id(step)] = held
+        if self._is_made(progress):
+            return True
+        if step.generation != generation:
+            self._release(id(step), held)
+            return False
+        self._run_claimed(progress, held)
+        return True
 
     def _wait_for(self, progress: Progress, holder: Holder) -> None:
         progress.poll_at = time.monotonic() + POLL_SECONDS
@@ -431,13 +451,20 @@ class Runner:
         return True
 
     def _is_made(self, progress: Progress) -> bool:
-        """Whether another run has made the record by now."""
+        """Whether another run has made the record by now.
+
+        One that it made from an earlier output of what this step reads does not answer: the next generation is due.
+        """
         step = progress.step
-        if not self.store.exists(step.record_key):
-            return False
-        progress.status = Status.cached
-        self._tell(progress, f"made by run {record_of(step, self.store).provenance.get('run', 'unknown')}")
-        return True
+        while self.store.exists(step.record_key):
+            record = record_of(step, self.store)
+            if is_made_from_what_lies_here(record, step, self.store):
+                progress.status = Status.cached
+                self._tell(progress, f"made by run {record.provenance.get('run', 'unknown')}")
+                return True
+            step.generation += 1
+            step.record = None
+        return False
 
     def _run_claimed(self, progress: Progress, claim: Claim) -> None:
         step = progress.step
@@ -468,6 +495,11 @@ class Runner:
             tries[kind] += 1
             self._tell(progress, f"{failure.message}; again ({kind.value} {tries[kind]})")
             self._stopping.wait(self.options.retry_pause * min(2 ** (tries[kind] - 1), 60))
+            if self._is_made(progress):  # by a former holder, who was taken for dead and was only slow
+                return
+            if step.generation != claim.generation:
+                progress.status = Status.waiting
+                return
 
     def _attempt(self, progress: Progress, claim: Claim, backend: Backend) -> Failure | None:
         """Run the step once, and commit what comes out of it; returns why there is nothing to commit."""

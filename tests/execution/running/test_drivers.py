@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from marin.execution import make_plan
+from marin.execution.running.claims import process_start
 from marin.storage import open_store
 from tests.execution.driver import Driver
-from tests.execution.graphs import Probe, executions, graph
+from tests.execution.graphs import Probe, executing, executions, graph
 from tests.storage.backends import wait_for
 
 TAKEOVER_SECONDS = 15.0
@@ -72,6 +73,16 @@ def test_after_a_killed_driver_the_next_goes_on_at_once_and_redoes_no_finished_s
     assert sum(executions(tally, f"shard-{number}") for number in range(12)) <= 13
     plan = make_plan([graph("map", Probe())], open_store(prefix))
     assert plan.to_do() == []
+
+
+def test_the_ranks_of_a_killed_driver_end_with_it(tmp_path: Path, tally: Path) -> None:
+    prefix = tmp_path / "prefix"
+    with Driver(prefix, "gang held", tally) as driver:
+        wait_for(lambda: len(executing(tally, "rank-0") + executing(tally, "rank-1")) == 2)
+        ranks = executing(tally, "rank-0") + executing(tally, "rank-1")
+        driver.process.kill()
+        driver.process.wait(timeout=10)
+        wait_for(lambda: all(process_start(rank) is None for rank in ranks), 20)
 
 
 def test_ctrl_c_ends_cleanly_releases_claims_and_the_next_run_starts_at_once(tmp_path: Path, tally: Path) -> None:

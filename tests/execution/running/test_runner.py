@@ -314,6 +314,15 @@ def test_an_error_in_a_rank_ends_the_gang_and_the_step_at_once(local_store: Stor
     assert executions(probe.tally, "rank-1") == 1
 
 
+def test_a_rank_that_leaves_by_itself_ends_the_step_at_once(local_store: Store, probe: Probe) -> None:
+    started = time.monotonic()
+    failure = failure_of(run(gang("leaves", probe).on(Fleet(workers=2)), local_store))
+    assert time.monotonic() - started < 45
+    assert failure.kind is FailureClass.error
+    assert "rank 1 ended with exit code 3 and without a result" in failure.message
+    assert executions(probe.tally, "rank-1") == 1
+
+
 def test_a_killed_rank_brings_the_gang_back_with_its_state(local_store: Store, probe: Probe) -> None:
     result = run(gang("killed once", probe).on(Fleet(workers=2)), local_store)
     assert result.succeeded, result.failures
