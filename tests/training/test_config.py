@@ -54,7 +54,7 @@ def test_an_impossible_value_is_refused_by_name(fields: dict[str, Any], name: st
 
 
 def test_nested_policies_are_checked_as_well() -> None:
-    with pytest.raises(ValueError, match=r"checkpoints\.keep_last is 0"):
-        CheckpointPolicy(keep_last=0)
+    with pytest.raises(ValueError, match=r"checkpoints\.keep_last is 1; at least 2"):
+        CheckpointPolicy(keep_last=1)
     with pytest.raises(ValueError, match=r"validation\.percents has 120"):
         ValidationGrid(percents=(120.0,))
