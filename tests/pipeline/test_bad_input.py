@@ -98,7 +98,8 @@ def test_a_missing_warc_fails_the_run_with_its_path_and_a_damaged_member_costs_o
     result = run(tmp_path / "p", *flags)
     assert result.returncode == 0, result.stderr
     pages = record(tmp_path / "p", "documents/pages")
-    (flow,) = pages["flows"]
+    flow, files = pages["flows"]
+    assert (flow["unit"], files["unit"], files["kept"]) == ("records", "WARC files", 1)
     assert flow["kept"] == PAGES - 1
     assert flow["read"] == flow["kept"] + sum(flow["dropped"].values())
     assert sum(flow["dropped"].values()) == 1

@@ -95,7 +95,7 @@ class ExtractConfig:
     """How pages become text.
 
     Attributes:
-        extractor: ``"resiliparse"`` (fast) or ``"trafilatura"`` (slower, somewhat more precise).
+        extractor: ``"resiliparse"`` (our scorer on its tree) or ``"trafilatura"`` (the reference, ten times slower).
         page_seconds: time limit for one page, which holds in native code too.
         max_page_bytes: a page with a longer decoded body is counted as ``page_too_large``.
         max_depth: a page whose elements are nested deeper only has its tags stripped.

@@ -42,3 +42,25 @@ def test_large_batches_do_not_block():
     pages = ["x" * 100_000] * 64
     with _isolated(page_seconds=10.0) as isolated:
         assert sum(len(result.text) for result in isolated.extract(pages)) == 6_400_000
+
+
+def test_a_worker_that_has_grown_is_replaced_between_batches():
+    with IsolatedExtractor(
+        "resiliparse", page_seconds=10.0, max_depth=512, worker="tests.data.crawl.stubborn_worker", recycled_bytes=1
+    ) as grown:
+        assert [[one.text for one in grown.extract([word])] for word in ("a", "b", "c")] == [["A"], ["B"], ["C"]]
+        assert grown.started == 3
+    with _isolated(10.0) as kept:
+        assert [[one.text for one in kept.extract([word])] for word in ("a", "b", "c")] == [["A"], ["B"], ["C"]]
+        assert kept.started == 1
+
+
+def test_a_page_that_the_parser_itself_chokes_on_ends_in_time():
+    """Formatting elements that are never closed are rebuilt in each block: the tree outgrows the page many times."""
+    page = "<b><i><u><s><em><a>" * 500 + "<p>x<div>" * 2_000_000
+    started = time.monotonic()
+    with IsolatedExtractor("resiliparse", page_seconds=2.0, max_depth=512) as isolated:
+        first, second = isolated.extract([page, "<p>" + "a page after it, of some length and kept as it is. " * 3])
+    assert first.failure in ("timeout", "extractor_failed", "extractor_crashed")
+    assert second.text.startswith("a page after it")
+    assert time.monotonic() - started < 30

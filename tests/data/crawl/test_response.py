@@ -123,3 +123,36 @@ def test_sniffing_takes_linear_time():
 def test_a_status_that_is_no_number_costs_its_page_only(status):
     block = f"HTTP/1.1 {status} OK\r\nContent-Type: text/html\r\n\r\n<html>text</html>".encode("latin-1")
     assert page_of(RawRecord(0, {"warc-type": "response"}, block)) == "http_malformed"
+
+
+def test_a_header_value_may_hold_any_byte_and_still_be_one_line():
+    value = bytes(code for code in range(256) if code not in b"\r\n")
+    block = b"HTTP/1.1 200 OK\r\nX-Odd: " + value + b"\r\nContent-Type: text/html\r\n\r\n<html>text</html>"
+    response = parse_response(block)
+    assert set(response.headers) == {"x-odd", "content-type"}
+    assert response.headers["x-odd"].encode("latin-1") == value.strip(b" \t\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0")
+    assert page_of(RawRecord(0, {"warc-type": "response"}, block)).content == "<html>text</html>"
+
+
+@pytest.mark.parametrize("separator", [b"\r\n\r\n", b"\n\n"])
+def test_the_first_blank_line_ends_the_headers_whatever_the_body_holds(separator):
+    body = b"first\n\nsecond\r\n\r\nthird"
+    lines = separator[: len(separator) // 2].join([b"HTTP/1.1 200 OK", b"A: b"])
+    assert parse_response(lines + separator + body).body == body
+    assert parse_response(lines).body == b""
+
+
+@pytest.mark.parametrize(
+    ("headers", "flags"),
+    [
+        (["Content-Length: 5000"], ("shorter_than_stated",)),
+        (["Content-Length: 19"], ()),
+        (["Content-Length: 3"], ()),
+        (["Content-Length: lots"], ()),
+        (["Content-Length: 5000", "Content-Encoding: gzip"], ("content_encoding_wrong",)),
+    ],
+)
+def test_a_body_shorter_than_http_says_is_kept_and_noticed(headers, flags):
+    block = http(b"<html>text</html>\r\n", "Content-Type: text/html", *headers)
+    page = page_of(RawRecord(0, {"warc-type": "response"}, block))
+    assert (page.content, page.flags) == ("<html>text</html>\r\n", flags)

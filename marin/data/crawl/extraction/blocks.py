@@ -75,6 +75,7 @@ class TooDeepError(Exception):
 
 
 _TEXT, _PARAGRAPH, _HEADING, _ITEM, _CODE, _CELL = (int(kind) for kind in Kind)
+_KINDS = (Kind.TEXT, *Kind)
 _LIST, _ROW, _BREAK, _LINK, _RULE = range(10, 15)
 _BOXES = """
     body html div section article main header footer nav aside form fieldset details summary figure hgroup address
@@ -126,7 +127,11 @@ def read_page(html: str, *, max_depth: int = 512) -> Page:
     Raises:
         TooDeepError: elements that make blocks are nested deeper than ``max_depth``.
     """
-    body = HTMLTree.parse(_without_source_code(html)).body
+    source = _without_source_code(html)
+    try:
+        body = HTMLTree.parse(source).body
+    except UnicodeEncodeError:  # surrogates, which UTF-8 does not hold
+        body = HTMLTree.parse(source.encode("utf-8", "replace").decode()).body
     page = Page()
     if body is not None:
         _read_markup(body.html, page, max_depth)
@@ -277,4 +282,4 @@ def _add_block(page: Page, frame: _Frame, parts: list[str], linked: list[str], c
         text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     size = text_size(text)
     in_links = min(size, text_size(" ".join(link_text.split()))) if link_text else 0
-    page.blocks.append(Block(Kind(frame[1]), frame[0], text, size, in_links, frame[2], frame[5], frame[3], frame[4]))
+    page.blocks.append(Block(_KINDS[frame[1]], frame[0], text, size, in_links, frame[2], frame[5], frame[3], frame[4]))

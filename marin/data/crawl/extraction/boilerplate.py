@@ -83,7 +83,7 @@ def boilerplate_mark(tag: str, attributes: str) -> str:
 
 
 def _mark(tag: str, attributes: str) -> str:
-    if _UNSEEN.search(attributes):
+    if ("hidden" in attributes or "none" in attributes) and _UNSEEN.search(attributes):
         return HIDDEN
     names = " ".join(_NAMES.findall(attributes))
     if not names:
