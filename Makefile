@@ -2,6 +2,7 @@
 #
 #   make run  ARGS="--scale smoke"      the experiment, with flags
 #   make test PYTEST="-k storage -x"    the tests, with flags of pytest
+#   make test SLOW=1                    the slow ones too, as CI does: campaigns, emulators, several nodes
 #   make lint                           ruff, mypy and the layers contract
 #   make format                         let ruff rewrite what it can
 #   make constraints                    resolve pyproject.toml anew into constraints.txt
@@ -14,6 +15,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 ARGS ?=
 PYTEST ?=
+SLOW ?=
+QUICK := $(if $(SLOW),, and not slow)
 
 .PHONY: run test lint format install install-test install-dev constraints clean
 .DEFAULT_GOAL := run
@@ -23,8 +26,8 @@ run: install
 
 # First what needs no Ray, a process for each core; then what shares one Ray. Exit code 5 is "no such test in this half".
 test: install-test
-	$(BIN)/python -m pytest -m "not ray" -n auto --maxprocesses 8 --dist loadfile $(PYTEST) || [ $$? = 5 ]
-	$(BIN)/python -m pytest -m ray $(PYTEST) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m "not ray$(QUICK)" -n auto --maxprocesses 8 --dist loadfile $(PYTEST) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m "ray$(QUICK)" $(PYTEST) || [ $$? = 5 ]
 
 lint: install-dev
 	$(BIN)/ruff check .
