@@ -30,7 +30,7 @@ def deduplicate(
     return deduplicate_documents(pages, signals, config)
 
 
-@step("documents/overlap", version="1", fans_out=True)
+@step("documents/overlap", version="2", fans_out=True)
 def decontaminate(
     pages: Sequence[Documents],
     evalsets: Sequence[EvalSet],

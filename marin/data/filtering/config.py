@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 TOP_N_GRAMS = (2, 3, 4)
 """Sizes of the n-grams whose most frequent one is measured."""
@@ -287,6 +288,8 @@ class SignalConfig:
         url: URL rules.
         minhash: signatures for `deduplicate`.
         longest_text: characters of a document that are measured; the rest of a longer one is not looked at.
+        mode: who judges by the rules: ``"fast"`` from the measured features, or ``"reference"`` with datatrove's own
+            filters, which are twenty times slower. Features are measured the same way in both.
     """
 
     language: LanguageConfig = LanguageConfig()
@@ -294,7 +297,10 @@ class SignalConfig:
     url: UrlConfig = UrlConfig()
     minhash: MinHashConfig = MinHashConfig()
     longest_text: int = 1_000_000
+    mode: Literal["fast", "reference"] = "fast"
 
     def __post_init__(self) -> None:
+        if self.mode not in ("fast", "reference"):
+            raise ValueError(f"SignalConfig.mode is {self.mode!r}; it must be 'fast' or 'reference'")
         if self.longest_text < 1:
             raise ValueError(f"SignalConfig.longest_text is {self.longest_text!r}; it must be at least 1")

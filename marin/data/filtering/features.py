@@ -1,40 +1,72 @@
-"""Text features: one pass over the words, lines and paragraphs of a document, for every rule.
+"""Text features: one pass over the words, lines and paragraphs of documents, for every rule.
 
 Blank lines never matter: lines are those that are not blank, paragraphs are runs of them, and lengths count the signs
 of these lines with one break between two. No ratio has a zero below it, whatever the text.
+
+Documents are measured many at a time, because sums over arrays cost little more for many than for one. What is measured
+of a document does not depend on those beside it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from marin.data.filtering.config import DUPLICATE_N_GRAMS, TOP_N_GRAMS
+from marin.data.filtering.marks import CITATION, CURLY, FILLER, PERSONAL, POLICY, POLICY_PHRASES
+from marin.data.filtering.ngrams import WordRuns, repetition
+from marin.data.filtering.splitting import FINAL_SIGNS, UNSPACED_CHARACTER
 from marin.data.filtering.words import (
     ALPHABETIC,
     FINAL,
-    FINAL_SIGNS,
-    N_GRAM_FACTOR,
+    KINDS,
     PUNCTUATION,
     SPOKEN,
     STOP_WORD_SHIFT,
     UNSPACED_WORD,
+    Cut,
     WordTable,
+    sums_of_runs,
 )
 
-_FINAL_SIGNS = tuple(FINAL_SIGNS)
-_QUOTED_ENDS = (".", "?", "!", '"', "'")
-_POLICY = re.compile("terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies|javascript")
+_BATCH_CHARACTERS = 250_000
+"""Characters measured at once: enough to spread the cost of array operations, few enough to stay in the cache."""
+_BATCH_TEXTS = 512
+_QUOTED_ENDS = frozenset(".?!\"'")
+_CITATION = re.compile(r"\[(?:[0-9]{0,9}|edit|citation needed)\]")
+# What Python cuts at beside the white space of ASCII.
+_WIDE_SPACES = re.compile("[\x1c-\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _SHORT_LINE, _SHORT_LINE_UNSPACED = 30, 10
 _LONGEST_WORD = 1000
 _WORDS_PER_LINE = 3
+_IDEOGRAPHIC = re.compile(
+    "[\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
+)
+_UNSIGNED = re.compile("[\u0e00-\u0eff]")
+_SCRIPT_SAMPLE = 20_000
+"""Characters of a text that tell its script."""
+_IDEOGRAPHIC_SCALE, _ALPHABETIC_SCALE = 2, 4
+_PHRASE = 10
+"""Fewest characters of a phrase of a script without spaces."""
 _UNSPACED_SHARE = 0.3
 """Share of words that are characters of a script without spaces, from which the text counts as such."""
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Columns = dict[str, NDArray[Any]]
+
+_ALL_KINDS = np.arange(KINDS)
+_KIND_FLAGS = np.stack([(_ALL_KINDS & bit) != 0 for bit in (SPOKEN, ALPHABETIC, UNSPACED_WORD)], axis=1).astype(
+    np.int64
+)
 
 
 @dataclass(frozen=True)
@@ -44,10 +76,12 @@ class TextFeatures:
     Attributes:
         columns: values by column name, the same names for every text (see ``FEATURE_COLUMNS``).
         plain_words: hashes of the words that have a letter or a digit, in lower case and without signs.
+        suspects: the lines that may hold personal data.
     """
 
     columns: dict[str, Any]
     plain_words: NDArray[np.uint64]
+    suspects: str
 
 
 FEATURE_COLUMNS: dict[str, type] = {
@@ -83,188 +117,293 @@ FEATURE_COLUMNS: dict[str, type] = {
 
 def measure(text: str, table: WordTable) -> TextFeatures:
     """All features of a text. Never raises; a text without words has zeros."""
-    paragraphs = _paragraphs(text)
-    lines = [line for paragraph in paragraphs for line in paragraph]
-    pieces = [line.split() for line in lines]
-    words, words_per_line = table.split(pieces)
-    lengths, kinds = table.lengths[words], table.kinds[words]
-    spoken = (kinds & SPOKEN) != 0
-    characters = sum(map(len, lines)) + max(0, len(lines) - 1)
-    unspaced = _mean((kinds & UNSPACED_WORD) != 0) > _UNSPACED_SHARE
-    stop_numbers = kinds >> STOP_WORD_SHIFT
-    duplicate_lines, duplicate_line_characters = _repeats(lines)
-    blocks = ["\n".join(paragraph) for paragraph in paragraphs]
-    duplicate_paragraphs, duplicate_paragraph_characters = _repeats(blocks)
-    word_count, line_count = max(1, len(words)), max(1, len(lines))
-    size = max(1, characters)
-    countable, terminal = _countable_lines(lines, pieces, words_per_line if unspaced else None)
-    sentences = _sentences(kinds, words_per_line)
-    lowered = text.lower() if "orem" in text or "OREM" in text else ""
-    columns: dict[str, Any] = {
-        "characters": characters,
-        "lines": len(lines),
-        "words": len(words),
-        "spoken_words": int(spoken.sum()),
-        "unspaced": bool(unspaced),
-        "mean_word_length": _mean(lengths[spoken]),
-        "hashes_per_word": text.count("#") / word_count,
-        "ellipses_per_word": (text.count("...") + text.count("…")) / word_count,
-        "bullet_lines": sum(line.startswith(("•", "-")) for line in lines) / line_count,
-        "ellipsis_lines": sum(line.endswith(("...", "…")) for line in lines) / line_count,
-        "alphabetic_words": _mean((kinds & ALPHABETIC) != 0),
-        "stop_words": len(np.unique(stop_numbers[stop_numbers != 0])),
-        "stop_word_share": _mean(stop_numbers != 0),
-        "duplicate_lines": duplicate_lines / line_count,
-        "duplicate_paragraphs": duplicate_paragraphs / max(1, len(blocks)),
-        "duplicate_line_characters": duplicate_line_characters / size,
-        "duplicate_paragraph_characters": duplicate_paragraph_characters / size,
-        "terminal_lines": sum(line.endswith(_FINAL_SIGNS) for line in lines) / line_count,
-        "short_lines": sum(len(line) <= (_SHORT_LINE_UNSPACED if unspaced else _SHORT_LINE) for line in lines)
-        / line_count,
-        "line_breaks_per_word": max(0, len(lines) - 1) / word_count,
-        "sentences": int(sentences[countable].sum()),
-        "terminal_sentences": int(sentences[countable & terminal].sum()),
-        "lorem_ipsum": "lorem ipsum" in lowered,
-        "curly_bracket": "{" in text,
+    return measure_all([text], table)[0]
+
+
+def measure_all(texts: Sequence[str], table: WordTable) -> list[TextFeatures]:
+    """All features of each text."""
+    found: list[TextFeatures] = []
+    for batch in _batches(texts):
+        found.extend(_measure_batch(batch, table))
+    return found
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        if batch and (characters + len(text) > _BATCH_CHARACTERS or len(batch) == _BATCH_TEXTS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(text)
+        characters += len(text)
+    if batch:
+        yield batch
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of several texts behind one another.
+
+    Attributes:
+        lines: those that are not blank, stripped.
+        bounds: where those of each text begin, and after the last where they end.
+        paragraphs: for each text, numbers of the lines that begin a paragraph, counted from the text's first.
+        sizes: characters of each line.
+        pieces: pieces between spaces in each line.
+        words: words in each line.
+    """
+
+    lines: list[str]
+    bounds: Integers
+    paragraphs: list[list[int]]
+    sizes: Integers
+    pieces: Integers
+    words: Integers
+
+    @property
+    def per_text(self) -> Integers:
+        """Lines in each text."""
+        return np.diff(self.bounds)
+
+    def sums(self, values: NDArray[Any]) -> Integers:
+        """Sums over the lines of each text."""
+        return sums_of_runs(values, self.per_text)
+
+    def marked(self, cut: Cut, mark: int) -> list[int]:
+        """Numbers of the lines that hold a piece with a mark."""
+        places = np.flatnonzero(cut.marks & mark)
+        found: list[int] = np.unique(np.searchsorted(np.cumsum(self.pieces), places, side="right")).tolist()
+        return found
+
+
+def _cut_texts(texts: Sequence[str], table: WordTable) -> tuple[_Lines, Cut]:
+    """The lines and words of texts."""
+    lines: list[str] = []
+    bounds = [0]
+    paragraphs: list[list[int]] = []
+    for text in texts:
+        if not text.isascii() and _WIDE_SPACES.search(text):
+            text = _WIDE_SPACES.sub(" ", text)
+        starts: list[int] = []
+        begin = True
+        for line in map(str.strip, text.splitlines()):
+            if not line:
+                begin = True
+                continue
+            if begin:
+                starts.append(len(lines) - bounds[-1])
+                begin = False
+            lines.append(line)
+        bounds.append(len(lines))
+        paragraphs.append(starts)
+    # Arrow cuts at the white space of ASCII and finds equal pieces, so that each is looked up once.
+    split = pc.ascii_split_whitespace(_arrow(lines))
+    pieces = split.values.dictionary_encode()
+    cut = table.cut(table.numbers(pieces.dictionary.to_pylist())[pieces.indices.to_numpy()])
+    per_line = np.diff(split.offsets.to_numpy()).astype(np.int64)
+    sizes = np.fromiter(map(len, lines), np.int64, len(lines))
+    found = _Lines(lines, np.array(bounds, np.int64), paragraphs, sizes, per_line, sums_of_runs(cut.counts, per_line))
+    return found, cut
+
+
+def _arrow(lines: list[str]) -> pa.StringArray:
+    try:
+        return pa.array(lines, pa.string())
+    except UnicodeEncodeError:
+        return pa.array([_SURROGATES.sub("\ufffd", line) for line in lines], pa.string())
+
+
+def _measure_batch(texts: Sequence[str], table: WordTable) -> list[TextFeatures]:
+    lines, cut = _cut_texts(texts, table)
+    lengths, kinds, plain = table.lengths[cut.words], table.kinds[cut.words], table.plain_hashes[cut.words]
+    words_per_text = lines.sums(lines.words)
+    word_bounds = np.concatenate([[0], np.cumsum(words_per_text)])
+    columns = _word_columns(lengths, kinds, words_per_text)
+    unspaced = columns["unspaced"]
+    scales, unsigned = _scripts(texts, unspaced)
+    columns |= _line_columns(lines, unspaced, unsigned) | _repeat_columns(lines)
+    columns |= _sentence_columns(lines, cut, _line_sentences(lines, kinds, unsigned), unspaced, table)
+    size, counted = np.maximum(1, columns["characters"]), np.maximum(1, words_per_text)
+    repeats = repetition(WordRuns(cut.words, lengths, word_bounds), scales)
+    columns |= {name: np.minimum(1.0, characters / size) for name, characters in repeats.items()}
+    columns |= {
+        "hashes_per_word": np.array([text.count("#") for text in texts]) / counted,
+        "ellipses_per_word": np.array([_ellipses(text) for text in texts]) / counted,
+        "line_breaks_per_word": np.maximum(0, lines.per_text - 1) / counted,
     }
-    columns |= _n_gram_shares(table.hashes[words], lengths, size, joint=0 if unspaced else 1)
-    plain = table.plain_hashes[words]
-    return TextFeatures(columns=columns, plain_words=plain[plain != 0])
+    suspects = _texts_of_lines(lines, lines.marked(cut, PERSONAL))
+    rows = zip(*(columns[name].tolist() for name in FEATURE_COLUMNS), strict=True)
+    found: list[TextFeatures] = []
+    for at, row in enumerate(rows):
+        hashes = plain[word_bounds[at] : word_bounds[at + 1]]
+        of_text = dict(zip(FEATURE_COLUMNS, row, strict=True))
+        found.append(TextFeatures(of_text, hashes[hashes != 0], suspects.get(at, "")))
+    return found
 
 
-def _mean(values: NDArray[Any]) -> float:
-    return float(values.mean()) if len(values) else 0.0
+def _ellipses(text: str) -> int:
+    return text.count("...") + (0 if text.isascii() else text.count("…"))
 
 
-def _paragraphs(text: str) -> list[list[str]]:
-    """Stripped lines in runs that blank lines part."""
-    paragraphs: list[list[str]] = []
-    begin = True
-    for raw in text.splitlines():
-        line = raw.strip()
-        if not line:
-            begin = True
+def _texts_of_lines(lines: _Lines, chosen: Sequence[int]) -> dict[int, str]:
+    """The chosen lines, joined for each text that has some."""
+    by_text: dict[int, list[str]] = {}
+    for owner, number in zip(np.searchsorted(lines.bounds, chosen, side="right").tolist(), chosen, strict=True):
+        by_text.setdefault(owner - 1, []).append(lines.lines[number])
+    return {owner: "\n".join(of_text) for owner, of_text in by_text.items()}
+
+
+def _word_columns(lengths: Integers, kinds: Integers, words_per_text: Integers) -> Columns:
+    """Columns that need words only."""
+    texts = len(words_per_text)
+    owner = np.repeat(np.arange(texts), words_per_text)
+    by_kind = np.bincount(owner * KINDS + kinds, minlength=texts * KINDS).reshape(texts, KINDS)
+    spoken, alphabetic, unspaced = (by_kind @ _KIND_FLAGS).T
+    stops = by_kind.reshape(texts, KINDS >> STOP_WORD_SHIFT, 1 << STOP_WORD_SHIFT).sum(axis=2)[:, 1:]
+    counted = np.maximum(1, words_per_text)
+    spoken_characters = sums_of_runs(lengths * (kinds & SPOKEN), words_per_text)
+    return {
+        "words": words_per_text,
+        "spoken_words": spoken,
+        "unspaced": unspaced / counted > _UNSPACED_SHARE,
+        "mean_word_length": spoken_characters / np.maximum(1, spoken),
+        "alphabetic_words": alphabetic / counted,
+        "stop_words": (stops > 0).sum(axis=1),
+        "stop_word_share": stops.sum(axis=1) / counted,
+    }
+
+
+def _scripts(texts: Sequence[str], unspaced: Flags) -> tuple[Integers, Flags]:
+    """Characters that stand for a word in each text, and whether its script does without signs at the end of sentences.
+
+    A Chinese or Japanese word has about two characters, one of the scripts of South-East Asia three or four. Thai and
+    Lao put a space where other scripts put a full stop.
+    """
+    scales = np.ones(len(texts), np.int64)
+    unsigned = np.zeros(len(texts), np.bool_)
+    for at in np.flatnonzero(unspaced).tolist():
+        sample = texts[at][:_SCRIPT_SAMPLE]
+        all_unspaced = len(UNSPACED_CHARACTER.findall(sample))
+        ideographic = 2 * len(_IDEOGRAPHIC.findall(sample)) >= all_unspaced
+        scales[at] = _IDEOGRAPHIC_SCALE if ideographic else _ALPHABETIC_SCALE
+        unsigned[at] = 2 * len(_UNSIGNED.findall(sample)) >= all_unspaced > 0
+    return scales, unsigned
+
+
+def _line_columns(lines: _Lines, unspaced: Flags, unsigned: Flags) -> Columns:
+    """Columns that need single lines only."""
+    count = np.maximum(1, lines.per_text)
+    terminal = _flags([line[-1] in FINAL_SIGNS for line in lines.lines])
+    # Without signs, a line that is long enough for a sentence counts as ended.
+    terminal |= np.repeat(unsigned, lines.per_text) & (lines.words >= _PHRASE)
+    short = np.repeat(np.where(unspaced, _SHORT_LINE_UNSPACED, _SHORT_LINE), lines.per_text)
+    return {
+        "characters": lines.sums(lines.sizes) + np.maximum(0, lines.per_text - 1),
+        "lines": lines.per_text,
+        "bullet_lines": lines.sums(_flags([line[0] in "•-" for line in lines.lines])) / count,
+        "ellipsis_lines": lines.sums(_flags([line.endswith(("...", "…")) for line in lines.lines])) / count,
+        "terminal_lines": lines.sums(terminal) / count,
+        "short_lines": lines.sums(lines.sizes <= short) / count,
+    }
+
+
+def _flags(values: list[bool]) -> Flags:
+    return np.array(values, np.bool_)
+
+
+def _repeat_columns(lines: _Lines) -> Columns:
+    """Columns of lines and paragraphs that occurred before in their text."""
+    found = np.zeros((len(lines.paragraphs), 4), np.int64)
+    for at, starts in enumerate(lines.paragraphs):
+        begin, end = lines.bounds[at], lines.bounds[at + 1]
+        of_text = lines.lines[begin:end]
+        # Without a repeated line there is no repeated paragraph.
+        if len(set(of_text)) == len(of_text):
             continue
-        if begin:
-            paragraphs.append([])
-            begin = False
-        paragraphs[-1].append(line)
-    return paragraphs
+        sizes = lines.sizes[begin:end].tolist()
+        found[at, :2] = found[at, 2:] = _repeats(of_text, sizes)
+        if len(starts) < len(of_text):
+            spans = list(zip(starts, [*starts[1:], len(of_text)], strict=True))
+            found[at, 2:] = _repeats(
+                [tuple(of_text[first:last]) for first, last in spans],
+                [sum(sizes[first:last]) + last - first - 1 for first, last in spans],
+            )
+    count = np.maximum(1, lines.per_text)
+    paragraphs = np.maximum(1, np.array(list(map(len, lines.paragraphs)), np.int64))
+    size = np.maximum(1, lines.sums(lines.sizes) + lines.per_text - 1)
+    return {
+        "duplicate_lines": found[:, 0] / count,
+        "duplicate_line_characters": found[:, 1] / size,
+        "duplicate_paragraphs": found[:, 2] / paragraphs,
+        "duplicate_paragraph_characters": found[:, 3] / size,
+    }
 
 
-def _repeats(items: Sequence[str]) -> tuple[int, int]:
+def _repeats(items: Sequence[Any], sizes: Sequence[int]) -> tuple[int, int]:
     """Number and characters of the items that occurred before."""
-    seen: set[str] = set()
+    seen: set[Any] = set()
     repeats = characters = 0
-    for item in items:
+    for item, size in zip(items, sizes, strict=True):
         if item in seen:
             repeats += 1
-            characters += len(item)
+            characters += size
         else:
             seen.add(item)
     return repeats, characters
 
 
-def _countable_lines(
-    lines: Sequence[str], pieces: Sequence[Sequence[str]], words_per_line: NDArray[np.int64] | None
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """The lines that C4 would keep but for their end, and those that end as C4 wants.
+def _sentence_columns(lines: _Lines, cut: Cut, sentences: Integers, unspaced: Flags, table: WordTable) -> Columns:
+    """Columns of the lines that C4 keeps but for their end: worded ones that no policy or script is mentioned in.
 
-    Words are what stands between spaces, unless ``words_per_line`` says how many there are in a script without spaces.
+    Words are what stands between spaces, in scripts without spaces its words.
     """
-    countable = [
-        (len(line_pieces) if words_per_line is None else words_per_line[at]) >= _WORDS_PER_LINE
-        and (words_per_line is not None or len(line) <= _LONGEST_WORD or max(map(len, line_pieces)) <= _LONGEST_WORD)
-        and not _POLICY.search(line.lower())
-        for at, (line, line_pieces) in enumerate(zip(lines, pieces, strict=True))
-    ]
-    terminal = [line.endswith(_QUOTED_ENDS) and not line.endswith("...") for line in lines]
-    return np.array(countable, bool), np.array(terminal, bool)
+    by_words = np.repeat(unspaced, lines.per_text)
+    worded = np.where(by_words, lines.words, lines.pieces) >= _WORDS_PER_LINE
+    for at in np.flatnonzero(worded & ~by_words & (lines.sizes > _LONGEST_WORD)).tolist():
+        worded[at] = max(map(len, lines.lines[at].split())) <= _LONGEST_WORD
+    counted = worded.copy()
+    for at in lines.marked(cut, POLICY):
+        lowered = lines.lines[at].lower()
+        counted[at] &= not any(phrase in lowered for phrase in POLICY_PHRASES)
+    # C4 takes citation marks out before it counts sentences.
+    for at in lines.marked(cut, CITATION):
+        cleaned, found = _CITATION.subn("", lines.lines[at])
+        if found:
+            words, per_line = table.split([cleaned.split()])
+            sentences[at] = _sentences(table.kinds[words], per_line)[0]
+    terminal = _flags([line[-1] in _QUOTED_ENDS and not line.endswith("...") for line in lines.lines])
+    filler = np.zeros(len(worded), np.bool_)
+    filler[[at for at in lines.marked(cut, FILLER) if worded[at] and "lorem ipsum" in lines.lines[at].lower()]] = True
+    curly = np.zeros(len(worded), np.bool_)
+    curly[[at for at in lines.marked(cut, CURLY) if worded[at]]] = True
+    return {
+        "sentences": lines.sums(sentences * counted),
+        "terminal_sentences": lines.sums(sentences * (counted & terminal)),
+        "lorem_ipsum": lines.sums(filler) > 0,
+        "curly_bracket": lines.sums(curly) > 0,
+    }
 
 
-def _sentences(kinds: NDArray[np.int64], words_per_line: NDArray[np.int64]) -> NDArray[np.int64]:
+def _line_sentences(lines: _Lines, kinds: Integers, unsigned: Flags) -> Integers:
+    """Sentences in each line; in scripts without signs for their end, phrases between spaces that are long enough."""
+    sentences = _sentences(kinds, lines.words)
+    for at in np.flatnonzero(np.repeat(unsigned, lines.per_text)).tolist():
+        phrases = (len(UNSPACED_CHARACTER.findall(piece)) for piece in lines.lines[at].split())
+        sentences[at] = max(sentences[at], sum(length >= _PHRASE for length in phrases))
+    return sentences
+
+
+def _sentences(kinds: Integers, words_per_line: Integers) -> Integers:
     """Sentences in each line: one, and one more wherever words follow a sign that ends a sentence."""
-    if not len(kinds):
-        return np.zeros(len(words_per_line), np.int64)
-    line_of = np.repeat(np.arange(len(words_per_line)), words_per_line)
-    ends = np.cumsum((kinds & FINAL) != 0)
     worded = np.flatnonzero((kinds & PUNCTUATION) == 0)
-    begins = (np.diff(ends[worded]) > 0) & (np.diff(line_of[worded]) == 0)
-    return 1 + np.bincount(line_of[worded[1:][begins]], minlength=len(words_per_line))
-
-
-def _n_gram_shares(
-    hashes: NDArray[np.uint64], lengths: NDArray[np.int64], size: int, *, joint: int
-) -> dict[str, float]:
-    """Share of characters in the most frequent short n-gram, and in repeated long ones, for each size.
-
-    Characters of the most frequent n-gram count the spaces between its words (``joint`` each), those of repeated
-    n-grams do not, as in the rules' reference implementation.
-
-    An n-gram can only be repeated where a shorter one is, so each size looks only at what the size before left.
-    """
-    shares = dict.fromkeys(
-        [*(f"top_{n}_gram" for n in TOP_N_GRAMS), *(f"duplicate_{n}_grams" for n in DUPLICATE_N_GRAMS)], 0.0
-    )
-    totals = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.arange(len(hashes))
-    grams = hashes
-    for n in range(2, max(TOP_N_GRAMS + DUPLICATE_N_GRAMS) + 1):
-        inside = places + n <= len(hashes)
-        places, grams = places[inside], grams[inside]
-        with np.errstate(over="ignore"):
-            grams = grams * N_GRAM_FACTOR + hashes[places + n - 1]
-        _, first, numbers, counts = np.unique(grams, return_index=True, return_inverse=True, return_counts=True)
-        if n in TOP_N_GRAMS and len(hashes) >= n:
-            characters = _top_characters(places[first], counts, totals, n, joint)
-            shares[f"top_{n}_gram"] = min(1.0, characters / size)
-        repeated = counts[numbers] > 1
-        if not repeated.any():
-            places, grams = places[:0], grams[:0]
-            continue
-        if n in DUPLICATE_N_GRAMS:
-            characters = _repeated_characters(places, places[first][numbers], numbers, totals, n)
-            shares[f"duplicate_{n}_grams"] = min(1.0, characters / size)
-        places, grams = places[repeated], grams[repeated]
-    return shares
-
-
-def _top_characters(
-    first: NDArray[np.int64], counts: NDArray[np.int64], totals: NDArray[np.int64], n: int, joint: int
-) -> int:
-    """Characters of all occurrences of the most frequent n-gram; of equally frequent ones the first in the text."""
-    most = int(counts.max(initial=1))
-    start = int(first[counts == most].min()) if most > 1 else 0
-    return most * int(totals[start + n] - totals[start] + joint * (n - 1))
-
-
-def _repeated_characters(
-    places: NDArray[np.int64], first: NDArray[np.int64], numbers: NDArray[np.int64], totals: NDArray[np.int64], n: int
-) -> int:
-    """Characters of n-grams that occurred before, read from the left, where a repeated one is stepped over whole.
-
-    What is stepped over does not count as having occurred.
-
-    Args:
-        places: where the n-grams begin, in ascending order.
-        first: for each of them, where the same n-gram begins first.
-        numbers: for each of them, a number that equal n-grams share.
-        totals: characters before each word.
-        n: words in an n-gram.
-    """
-    again = places > first
-    stepped_over: set[int] = set()
-    occurred_later: set[int] = set()
-    characters = resume = 0
-    for place, earliest, number in zip(
-        places[again].tolist(), first[again].tolist(), numbers[again].tolist(), strict=True
-    ):
-        if place < resume:
-            continue
-        if earliest not in stepped_over or number in occurred_later:
-            characters += int(totals[place + n] - totals[place])
-            resume = place + n
-            stepped_over.update(range(place + 1, resume))
-        else:
-            occurred_later.add(number)
-    return characters
+    finals = np.flatnonzero(kinds & FINAL)
+    following = np.searchsorted(worded, finals)
+    there = following < len(worded)
+    ends = np.cumsum(words_per_line)
+    line_of_final = np.searchsorted(ends, finals[there], side="right")
+    begins = worded[following[there]]
+    same_line = begins < ends[line_of_final]
+    # Several signs before the same word begin one sentence.
+    begins, at = np.unique(begins[same_line], return_index=True)
+    return 1 + np.bincount(line_of_final[same_line][at], minlength=len(words_per_line))

@@ -18,7 +18,9 @@ from marin.data.filtering.rules import UNKNOWN_LANGUAGE
 from marin.execution import StepError
 
 _LABEL = "__label__"
-_CONTROLS = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ufeff]+")
+_CONTROLS = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff]+")
+_FARTHEST = 100
+"""Windows into a text that are searched for enough signs to fill one."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,10 @@ class LanguageIdentifier:
 
     def identify(self, text: str, config: LanguageConfig) -> Language:
         """The language of the first characters of a text; of more of them when the score is near the threshold."""
-        # A long run of white space shrinks to one sign, so the slice is made long enough to fill the window after it.
-        start = len(text) - len(text.lstrip())
-        line = _one_line(text[start : start + 4 * config.long_window])
-        found = self._predict(line[: config.window])
-        if len(line) > config.window and abs(found.score - config.minimum_score) < config.margin:
-            found = self._predict(line[: config.long_window])
+        line = _one_line(text, config.window)
+        found = self._predict(line)
+        if len(line) == config.window and abs(found.score - config.minimum_score) < config.margin:
+            found = self._predict(_one_line(text, config.long_window))
         return found
 
     def _predict(self, line: str) -> Language:
@@ -61,8 +61,20 @@ class LanguageIdentifier:
         return Language(labels[0].removeprefix(_LABEL), min(1.0, float(scores[0])))
 
 
-def _one_line(text: str) -> str:
-    return _CONTROLS.sub(" ", text).strip()
+def _one_line(text: str, length: int) -> str:
+    """The first signs of a text on one line, with one space for every run of white space and control characters."""
+    # Runs shrink, so more than the length is taken; where that is not enough, for there are long runs, four times as
+    # much, and so on, which costs no more than the last of them.
+    start = len(text) - len(text.lstrip())
+    taken = 2 * length
+    while True:
+        part = text[start : start + taken]
+        line = " ".join(part.split())
+        if not line.isprintable():
+            line = " ".join(_CONTROLS.sub(" ", line).split())
+        if len(line) > length or start + taken >= len(text) or taken > _FARTHEST * length:
+            return line[:length]
+        taken *= 4
 
 
 @functools.cache

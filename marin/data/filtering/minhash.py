@@ -1,13 +1,15 @@
 """MinHash of word shingles, kept as LSH band keys.
 
-The hash family is multiply-shift over 64 bits (Dietzfelbinger et al. 1997) with multipliers from SplitMix64, so it is
-the same on every machine and with every library version.
+A shingle is mixed to 64 bits, whose upper half goes through linear permutations of 32 bits (a x + b with odd a: Broder
+et al. 2000), which processors do many at a time. Their numbers are drawn from SplitMix64, so the family is the same on
+every machine and with every library version.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +17,27 @@ from numpy.typing import NDArray
 from marin.data.filtering.config import MinHashConfig
 from marin.data.filtering.words import mix, n_gram_hashes
 
-_BLOCK = 4096
-"""Shingles hashed at once: what bounds the memory of a long document."""
+_BLOCK = 512
+"""Shingles hashed at once: as many as stay in the cache with all their values."""
+
+_ENCODED = 1 << 20
+"""Characters of a long text that are encoded at once."""
 
 _SPLITMIX_STEP = 0x9E3779B97F4A7C15
 
 
 def shingles(plain_words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
     """Distinct hashes of the shingles of a text; a text with fewer words is one shingle, one without words has none."""
+    return np.unique(_grams(plain_words, size))
+
+
+def _grams(plain_words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
+    """Hashes of the shingles of a text, copies included."""
     if 0 < len(plain_words) < size:
         # The length is mixed in, so that a short text never equals a shingle of a longer one.
         whole = n_gram_hashes(plain_words, len(plain_words))
         return mix(whole ^ np.uint64(len(plain_words)))
-    return np.unique(n_gram_hashes(plain_words, size))
+    return n_gram_hashes(plain_words, size)
 
 
 def band_keys(plain_words: NDArray[np.uint64], config: MinHashConfig) -> NDArray[np.uint64] | None:
@@ -35,19 +45,38 @@ def band_keys(plain_words: NDArray[np.uint64], config: MinHashConfig) -> NDArray
 
     None for a text without words: such texts match nothing.
     """
-    grams = shingles(plain_words, config.shingle)
-    if not len(grams):
-        return None
-    factors, terms = _family(config.bands * config.rows, config.seed)
-    least = np.full(len(factors), np.iinfo(np.uint32).max, np.uint32)
+    return band_keys_of_all([plain_words], config)[0]
+
+
+def band_keys_of_all(texts: Sequence[NDArray[np.uint64]], config: MinHashConfig) -> list[NDArray[np.uint64] | None]:
+    """`band_keys` of each text."""
+    worded = [at for at, plain_words in enumerate(texts) if len(plain_words)]
+    least = np.stack([_least(_grams(texts[at], config.shingle), config) for at in worded]) if worded else None
+    found: list[NDArray[np.uint64] | None] = [None] * len(texts)
+    if least is None:
+        return found
+    keys = np.zeros((len(worded), config.bands), np.uint64)
     with np.errstate(over="ignore"):
-        for start in range(0, len(grams), _BLOCK):
-            block = grams[start : start + _BLOCK, None] * factors + terms
-            np.minimum(least, (block >> np.uint64(32)).astype(np.uint32).min(axis=0), out=least)
-        keys = np.zeros(config.bands, np.uint64)
-        for row in least.reshape(config.bands, config.rows).T:
+        for row in np.moveaxis(least.reshape(len(worded), config.bands, config.rows), 2, 0):
             keys = mix(keys + row.astype(np.uint64) + np.uint64(_SPLITMIX_STEP))
-    return keys
+    for at, of_text in zip(worded, keys, strict=True):
+        found[at] = of_text
+    return found
+
+
+def _least(grams: NDArray[np.uint64], config: MinHashConfig) -> NDArray[np.uint32]:
+    """The least value of every hash function over shingles; copies among them change nothing."""
+    factors, terms = _family(config.bands * config.rows, config.seed)
+    numbers = (grams >> np.uint64(32)).astype(np.uint32)
+    least = np.full(len(factors), np.iinfo(np.uint32).max, np.uint32)
+    room = np.empty((len(factors), min(_BLOCK, len(numbers))), np.uint32)
+    for start in range(0, len(numbers), _BLOCK):
+        block = numbers[start : start + _BLOCK]
+        values = room[:, : len(block)]
+        np.multiply(block, factors, out=values)
+        np.add(values, terms, out=values)
+        np.minimum(least, values.min(axis=1), out=least)
+    return least
 
 
 def content_hash(plain_words: NDArray[np.uint64], rest: str = "") -> bytes | None:
@@ -60,13 +89,15 @@ def content_hash(plain_words: NDArray[np.uint64], rest: str = "") -> bytes | Non
     if not len(plain_words):
         return None
     digest = hashlib.blake2b(plain_words.astype("<u8").tobytes(), digest_size=16)
-    digest.update(rest.encode("utf-8", "replace"))
+    for start in range(0, len(rest), _ENCODED):
+        digest.update(rest[start : start + _ENCODED].encode("utf-8", "replace"))
     return digest.digest()
 
 
 @functools.cache
-def _family(count: int, seed: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _family(count: int, seed: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Odd factors and terms of the hash functions, as columns."""
     with np.errstate(over="ignore"):
         steps = np.arange(1, 2 * count + 1, dtype=np.uint64) * np.uint64(_SPLITMIX_STEP)
-        numbers = mix(steps + np.uint64(seed % 2**64))
-    return numbers[:count] | np.uint64(1), numbers[count:]
+        numbers = (mix(steps + np.uint64(seed % 2**64)) >> np.uint64(32)).astype(np.uint32)
+    return (numbers[:count] | np.uint32(1))[:, None], numbers[count:, None]

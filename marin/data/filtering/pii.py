@@ -1,17 +1,23 @@
-"""Personal data: e-mail and IP addresses by datatrove's patterns, counted as signals and masked in consolidation.
+"""Personal data: e-mail addresses, IP addresses, telephone numbers and access keys, counted as signals and masked.
 
-datatrove's formatter replaces addresses in turn from a list, so that what a document becomes depends on the documents
-before it; here every address becomes the same one. Its e-mail pattern is slow on long runs without spaces, so only the
-pieces around an @ sign are searched.
+E-mail and IP addresses are found by datatrove's patterns. Its formatter replaces addresses in turn from a list, so that
+what a document becomes depends on the documents before it; here every one becomes the same. Every pattern is bounded in
+length and looked for around signs that are cheap to find, so that no text can make it slow.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
+
+PERSONAL_KINDS = ("email", "ip", "phone", "key")
+"""What is looked for, in the order in which it is replaced."""
+
+ADDRESSES = ("email", "ip")
+"""The kinds that datatrove masks."""
 
 EMAIL = "email@example.com"
 """What every e-mail address becomes (RFC 2606 reserves the domain)."""
@@ -19,82 +25,206 @@ EMAIL = "email@example.com"
 IP_ADDRESS = "192.0.2.1"
 """What every public IP address becomes (RFC 5737 reserves it for documentation)."""
 
-_PIECE_WITH_AT = re.compile(r"(?<!\S)\S*@\S*")
-# What every dotted address has; cheaper to look for than the pattern, which tries each digit of a text.
-_DOTTED_NUMBERS = re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]")
+PHONE = "555-0100"
+"""What every telephone number becomes (the North American plan keeps it for fiction)."""
+
+KEY = "REDACTED_KEY"
+"""What every access key becomes."""
+
+_BEFORE, _AFTER = 256, 255
+"""Characters of an address that are looked at before its @ sign, and most after it (RFC 5321, section 4.5.3.1)."""
+_LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,256}")
 _DOMAIN_START = re.compile(r"@(?:[A-Za-z0-9-]{1,63}\.[A-Za-z0-9]|\[)")
-_LONGEST_PIECE = 1000
-_BEFORE, _AFTER = 64, 255
-"""Most characters of an address before and after its @ sign (RFC 5321, section 4.5.3.1)."""
+# What every dotted address has; cheaper to look for than the pattern, which tries each digit of a text.
+_DOTTED_NUMBERS = re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]")
+# E.164: a plus sign and at most 15 digits. Without the plus, only the North American form with its marks counts: what
+# else has ten digits is rarely a telephone number.
+_PHONE = re.compile(
+    r"(?<![\w.+-])(?:\+[1-9][0-9]{0,2}(?:[ .-]?\(?[0-9]{2,4}\)?){2,5}"
+    r"|(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}[-.])[2-9][0-9]{2}[-.][0-9]{4})(?![\w-]|\.[0-9])"
+)
+_DIGIT = re.compile("[0-9]")
+_PHONE_PIECE = re.compile(r"\+[1-9]|\([2-9][0-9]{2}\)|[0-9]{3}[-.][0-9]{4}")
+_PHONE_DIGITS = range(8, 16)
+# Keys that services give a mark of their own, so that scanners find them.
+_KEY = re.compile(
+    r"(?<![A-Za-z0-9])(?:(?:AKIA|ASIA)[0-9A-Z]{16}|gh[oprsu]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}"
+    r"|glpat-[A-Za-z0-9_-]{20,64}|xox[abeoprs]-[A-Za-z0-9-]{10,250}|AIza[A-Za-z0-9_-]{35}|hf_[A-Za-z0-9]{30,64}"
+    r"|sk-[A-Za-z0-9_-]{20,250}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,250}|npm_[A-Za-z0-9]{36}"
+    r"|eyJ[A-Za-z0-9_-]{10,300}\.eyJ[A-Za-z0-9_-]{10,1000}\.[A-Za-z0-9_-]{10,1000})(?![A-Za-z0-9])"
+)
+_KEY_MARKS = (
+    "AKIA",
+    "ASIA",
+    "gho_",
+    "ghp_",
+    "ghr_",
+    "ghs_",
+    "ghu_",
+    "github_pat_",
+    "glpat-",
+    "xox",
+    "AIza",
+    "hf_",
+    "sk-",
+    "k_live_",
+    "k_test_",
+    "npm_",
+    "eyJ",
+)
+_SHORTEST_KEY = 15
+_KEY_BLOCK = "-----BEGIN"
+_KEY_BLOCK_SIGNS = ("-----BEGIN", "-----END")
+_KEY_BLOCK_START = re.compile(r"-----BEGIN ([A-Z ]{0,30})PRIVATE KEY-----")
+_LONGEST_KEY_BLOCK = 8000
+
+_Patterns = tuple[re.Pattern[str], re.Pattern[str], Callable[[str], bool]]
 
 
 @dataclass(frozen=True)
 class MaskedText:
-    """A text without addresses, and how many of each kind it had."""
+    """A text without personal data, and how much of each kind it had.
+
+    Attributes:
+        text: the text with every find replaced.
+        found: number of finds by kind, for the kinds that were looked for.
+    """
 
     text: str
-    emails: int
-    ips: int
+    found: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def emails(self) -> int:
+        """E-mail addresses found."""
+        return self.found.get("email", 0)
+
+    @property
+    def ips(self) -> int:
+        """Public IP addresses found."""
+        return self.found.get("ip", 0)
+
+
+def mask(text: str, kinds: Iterable[str] = ADDRESSES) -> MaskedText:
+    """Replace all personal data of some kinds. Linear in the length of the text.
+
+    Args:
+        text: any text.
+        kinds: out of ``PERSONAL_KINDS``.
+    """
+    wanted = frozenset(kinds)
+    found: dict[str, int] = {}
+    for kind in PERSONAL_KINDS:
+        if kind in wanted:
+            text, found[kind] = _MASKS[kind](text)
+    return MaskedText(text, found)
+
+
+def may_be_personal(piece: str) -> bool:
+    """Whether a piece without white space may hold personal data, or be part of it: never wrong when it says no.
+
+    A line without such a piece need not be searched. Blocks of keys count by the lines that open and close them.
+    """
+    if piece.isalpha():
+        return False
+    if "@" in piece or piece.endswith(_KEY_BLOCK_SIGNS) or (len(piece) >= _SHORTEST_KEY and _holds_key_mark(piece)):
+        return True
+    if not _DIGIT.search(piece):
+        return False
+    dotted = piece.count(".") >= 3 and _DOTTED_NUMBERS.search(piece)
+    return bool(dotted or _PHONE_PIECE.search(piece))
+
+
+def count_personal(text: str) -> dict[str, int]:
+    """Numbers of finds in a text, for every kind."""
+    return mask(text, PERSONAL_KINDS).found if text else dict.fromkeys(PERSONAL_KINDS, 0)
+
+
+def _holds_key_mark(piece: str) -> bool:
+    return any(mark in piece for mark in _KEY_MARKS) and _KEY.search(piece) is not None
 
 
 @functools.cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], Callable[[str], bool]]:
+def _patterns() -> _Patterns:
     from datatrove.pipeline.formatters.pii import PIIFormatter
 
     formatter: Any = PIIFormatter()
     return formatter.emails_replacer.regex, formatter.ip_replacer.regex, formatter.ip_replacer.validator
 
 
-def mask(text: str) -> MaskedText:
-    """Replace every e-mail address and every public IP address. Linear in the length of the text."""
-    emails = ips = 0
-    email, ip, is_public = _patterns()
-
-    def replace_email(found: re.Match[str]) -> str:
-        nonlocal emails
-        emails += 1
-        return EMAIL
-
-    def replace_piece(found: re.Match[str]) -> str:
-        piece = found.group()
-        if len(piece) <= _LONGEST_PIECE:
-            return email.sub(replace_email, piece)
-        return _mask_long_piece(piece, email, replace_email)
-
-    def replace_ip(found: re.Match[str]) -> str:
-        nonlocal ips
-        if not is_public(found.group()):
-            return found.group()
-        ips += 1
-        return IP_ADDRESS
-
-    if "@" in text:
-        text = _PIECE_WITH_AT.sub(replace_piece, text)
-    if _DOTTED_NUMBERS.search(text):
-        text = ip.sub(replace_ip, text)
-    return MaskedText(text, emails, ips)
-
-
-def count_addresses(text: str) -> tuple[int, int]:
-    """Numbers of e-mail addresses and public IP addresses in a text."""
-    masked = mask(text)
-    return masked.emails, masked.ips
-
-
-def _mask_long_piece(piece: str, email: re.Pattern[str], replace: Callable[[re.Match[str]], str]) -> str:
-    """Mask a long run without spaces through a window around each @ sign that a domain follows."""
+def _replace(text: str, spans: Iterable[tuple[int, int]], replacement: str) -> tuple[str, int]:
     parts: list[str] = []
+    done = count = 0
+    for begin, end in spans:
+        parts += (text[done:begin], replacement)
+        done = end
+        count += 1
+    return ("".join([*parts, text[done:]]) if count else text), count
+
+
+def _mask_emails(text: str) -> tuple[str, int]:
+    return _replace(text, _emails(text), EMAIL) if "@" in text else (text, 0)
+
+
+def _emails(text: str) -> Iterator[tuple[int, int]]:
+    """Where addresses stand: each @ sign that a domain follows, with the signs before it that an address may have."""
+    pattern = _patterns()[0]
     done = 0
-    for sign in _DOMAIN_START.finditer(piece):
+    for sign in _DOMAIN_START.finditer(text):
         at = sign.start()
         if at < done:
             continue
-        begin = max(done, at - _BEFORE)
-        end = min(len(piece), at + 1 + _AFTER)
-        found = email.search(piece[begin:end])
-        if found:
-            parts.append(piece[done : begin + found.start()])
-            parts.append(replace(found))
-            done = begin + found.end()
-    parts.append(piece[done:])
-    return "".join(parts)
+        local = _LOCAL.match(text[max(done, at - _BEFORE) : at][::-1])
+        if local is None:
+            continue
+        address = pattern.search(text, at - local.end(), at + 1 + _AFTER)
+        if address:
+            yield address.span()
+            done = address.end()
+
+
+def _mask_ips(text: str) -> tuple[str, int]:
+    if not _DOTTED_NUMBERS.search(text):
+        return text, 0
+    _, pattern, is_public = _patterns()
+    return _replace(text, (one.span() for one in pattern.finditer(text) if is_public(one.group())), IP_ADDRESS)
+
+
+def _mask_phones(text: str) -> tuple[str, int]:
+    return _replace(text, (one.span() for one in _PHONE.finditer(text) if _is_phone(one.group())), PHONE)
+
+
+def _is_phone(number: str) -> bool:
+    return sum(map(str.isdigit, number)) in _PHONE_DIGITS
+
+
+def _mask_keys(text: str) -> tuple[str, int]:
+    text, blocks = _replace(text, _key_blocks(text), KEY) if _KEY_BLOCK in text else (text, 0)
+    if not any(mark in text for mark in _KEY_MARKS):
+        return text, blocks
+    text, keys = _replace(text, (one.span() for one in _KEY.finditer(text) if _is_key(one.group())), KEY)
+    return text, blocks + keys
+
+
+def _key_blocks(text: str) -> Iterator[tuple[int, int]]:
+    done = 0
+    for start in _KEY_BLOCK_START.finditer(text):
+        if start.start() < done:
+            continue
+        close = f"-----END {start.group(1)}PRIVATE KEY-----"
+        end = text.find(close, start.end(), start.end() + _LONGEST_KEY_BLOCK)
+        if end >= 0:
+            done = end + len(close)
+            yield start.start(), done
+
+
+def _is_key(key: str) -> bool:
+    """Whether it looks drawn by chance; names with hyphens do not."""
+    return any(map(str.isdigit, key)) and any(map(str.isupper, key.removeprefix("AIza")))
+
+
+_MASKS: dict[str, Callable[[str], tuple[str, int]]] = {
+    "email": _mask_emails,
+    "ip": _mask_ips,
+    "phone": _mask_phones,
+    "key": _mask_keys,
+}

@@ -1,81 +1,24 @@
-"""Splitting text into words, once for every rule and for MinHash.
-
-The split follows the treatment of punctuation, numbers and contractions that English word tokenizers share (and that
-the thresholds of the published rules were set with): punctuation at the edges of a word is split off sign by sign, some
-signs inside a word split it, contractions are parted, web addresses stay whole. In scripts that are written without
-spaces every character is a word.
+"""Words of texts by number, once for every rule and for MinHash.
 
 Text is cut at white space first, and the words of each piece are remembered, so that a frequent word costs one
-dictionary access.
+dictionary access. What is known of a word lies in arrays, so that rules are sums over them.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
+import string
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
-# Han, kana, Thai, Lao, Tibetan, Burmese and Khmer letters: no spaces between words.
-UNSPACED = (
-    "\u0e00-\u0e7f\u0e80-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"
-    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
-)
-# Vowel signs, tones and the like, which belong to the letter before them.
-_MARKS = (
-    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u0f18\u0f19\u0f35\u0f37\u0f39\u0f3e\u0f3f\u0f71-\u0f84"
-    "\u0f86\u0f87\u0f8d-\u0fbc\u0fc6\u102b-\u103e\u1056-\u1059\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d"
-    "\u108f\u109a-\u109d\u17b4-\u17d3\u17dd\u3099\u309a"
-)
-_UNSPACED_CHARACTER = re.compile(f"([{UNSPACED}][{_MARKS}]*)")
-
-_SIGNS = "…,:;!?¿؟¡()\\[\\]{}<>_#*&。？！，、；：～·।،۔؛٪'\"”“`‘´’‚„»«「」『』（）〔〕【】《》〈〉"
-_ICONS = "©®°¦§\u2190-\u2bff\ufffd\U0001f000-\U0001faff"
-_PREFIX = re.compile(rf"\.\.+|[{_SIGNS}{_ICONS}%=—–$£€¥₹]|\+(?![0-9])")
-_SUFFIX = re.compile(
-    rf"(?:\.\.+|[{_SIGNS}{_ICONS}—–]|['’][sS]|(?<=[0-9])[+$£€¥₹%]|(?<=[0-9])(?:km|cm|mm|kg|mg|ms|kB|KB|MB|GB|TB|[mg])"
-    rf"|(?<=[a-zß-öø-ÿ0-9%\-+)\]}}>\"'”’»])\.|(?<=[A-Z][A-Z])\.)$"
-)
-_INFIX = re.compile(
-    rf"(\.\.+|…|[{_ICONS}]|(?<=[0-9])[+\-*^](?=[0-9-])|(?<=[a-z'\"])\.(?=[A-Z'\"])|(?<=[^\W\d_]),(?=[^\W\d_])"
-    r"|(?<=[^\W_])(?:--+|[-–—~])(?=[^\W\d_])|(?<=[^\W_])[:<>=/](?=[^\W\d_]))"
-)
-_ADDRESS = re.compile(r"(?:[\w+.-]{2,}://|www\.)\S+|\S+@[\w-]+(?:\.[\w-]+)+|(?:[\w-]+\.)+[a-z]{2,}(?:[/?#]\S*)?")
-_CONTRACTION = re.compile(r"(\w+)(n['’]t|['’](?:re|ve|ll|d|m|s))|(can)(not)", re.IGNORECASE)
-_ABBREVIATIONS = frozenset(
-    f"{name}."
-    for name in (
-        *(
-            "e.g",
-            "i.e",
-            "vs",
-            "cf",
-            "a.m",
-            "p.m",
-            "Mr",
-            "Mrs",
-            "Ms",
-            "Dr",
-            "Prof",
-            "St",
-            "Jr",
-            "Sr",
-            "Inc",
-            "Ltd",
-            "Co",
-        ),
-        *("Corp", "Jan", "Feb", "Mar", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Oct", "Nov", "Dec"),
-    )
-)
-_LONG_PIECE = 1000
-"""Characters above which a piece without white space and unspaced letters is one word: no text, and the affix rules
-would be slow on it."""
-
-FINAL_SIGNS = frozenset("!.?։؟۔܀܁܂߹।॥၊။።፧፨᙮᜵᜶᠃᠉᥄᥅᪨᪩᪪᪫᭚᭛᭞᭟᰻᰼᱾᱿‼‽⁇⁈⁉⸮⸼꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗！．？｡。")
-"""Signs that end a sentence."""
+from marin.data.filtering.marks import marks_of
+from marin.data.filtering.splitting import FINAL_SIGNS, UNSPACED_CHARACTER, split_piece
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 """Gopher's English stop words."""
@@ -91,16 +34,40 @@ PUNCTUATION = 8
 """Punctuation only."""
 UNSPACED_WORD = 16
 """A character of a script without spaces."""
-STOP_WORD_SHIFT = 8
+STOP_WORD_SHIFT = 5
 """The number of the stop word, counted from 1, in the bits from here on."""
+KINDS = (len(STOP_WORDS) + 1) << STOP_WORD_SHIFT
+"""Kinds are below this."""
+
+_STOP_NUMBERS = {word: number << STOP_WORD_SHIFT for number, word in enumerate(STOP_WORDS, start=1)}
+_ASCII_SIGNS = frozenset(string.punctuation)
+_REMEMBERED = 64
+"""Characters of the longest piece that is remembered."""
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 Words = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Pieces of text cut into words.
+
+    Attributes:
+        words: the number of every word.
+        counts: words in each piece.
+        personal: for each piece, whether it may hold personal data.
+    """
+
+    words: Words
+    counts: NDArray[np.int64]
+    marks: NDArray[np.uint8]
 
 
 class WordTable:
     """Words seen so far, with what is known of each: arrays that are indexed by word number.
 
-    A word's number depends on what was seen before it; lengths, kinds and hashes do not. Numbers are valid until
+    A number depends on what was seen before; lengths, kinds and hashes do not. Numbers are valid until ``numbers`` or
     ``split`` is called again.
 
     Args:
@@ -113,13 +80,80 @@ class WordTable:
         self._reset()
 
     def _reset(self) -> None:
-        self._pieces: dict[str, tuple[int, ...]] = {}
+        self._pieces = _Pieces(self)
         self._numbers: dict[str, int] = {}
-        self._count = 0
-        self.lengths: NDArray[np.int64] = np.zeros(4096, np.int64)
-        self.kinds: NDArray[np.int64] = np.zeros(4096, np.int64)
-        self.hashes: NDArray[np.uint64] = np.zeros(4096, np.uint64)
-        self.plain_hashes: NDArray[np.uint64] = np.zeros(4096, np.uint64)
+        self._waiting = _Waiting()
+        self._piece_count = 0
+        # Words of all pieces behind one another, and where those of each piece begin and how many they are.
+        self._cut = _Column(np.int64)
+        self._starts = _Column(np.int64)
+        self._counts = _Column(np.int64)
+        self._marks = _Column(np.uint8)
+        self._lengths = _Column(np.int64)
+        self._kinds = _Column(np.int64)
+        self._plain_hashes = _Column(np.uint64)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Characters of each word."""
+        return self._lengths.values
+
+    @property
+    def kinds(self) -> NDArray[np.int64]:
+        """What each word is, as bits."""
+        return self._kinds.values
+
+    @property
+    def plain_hashes(self) -> NDArray[np.uint64]:
+        """Hash of each word's plain form, zero for a word that has none."""
+        return self._plain_hashes.values
+
+    def numbers(self, pieces: Sequence[str]) -> NDArray[np.int64]:
+        """The numbers of pieces that hold no white space."""
+        # Long pieces are not remembered, but what is known of them takes room.
+        if max(self._piece_count, len(self._numbers)) > self._capacity:
+            self._reset()
+        found = np.fromiter(map(self._pieces.__getitem__, pieces), np.int64, len(pieces))
+        if self._waiting.counts:
+            self._settle()
+        return found
+
+    def _settle(self) -> None:
+        """Put what came in with new pieces into the arrays, all at once, because one by one is slow."""
+        new = self._waiting
+        self._waiting = _Waiting()
+        counts = np.array(new.counts, np.int64)
+        self._starts.extend(len(self._cut.values) + np.cumsum(counts) - counts)
+        self._counts.extend(counts)
+        self._marks.extend(new.marks)
+        self._cut.extend(new.cut)
+        self._lengths.extend(list(map(len, new.words)))
+        self._kinds.extend(list(map(_kind, new.words)))
+        self._plain_hashes.extend([word_hash(plain) if plain else 0 for plain in map(plain_word, new.words)])
+
+    def add_piece(self, piece: str) -> int:
+        """The number of a piece that is not remembered."""
+        words = split_piece(piece)
+        waiting, numbers = self._waiting, self._numbers
+        for word in words:
+            number = numbers.get(word)
+            if number is None:
+                number = numbers[word] = len(numbers)
+                waiting.words.append(word)
+            waiting.cut.append(number)
+        waiting.counts.append(len(words))
+        waiting.marks.append(marks_of(piece))
+        self._piece_count += 1
+        return self._piece_count - 1
+
+    def cut(self, numbers: NDArray[np.int64]) -> Cut:
+        """The words of pieces."""
+        counts = self._counts.values[numbers]
+        ends = np.cumsum(counts)
+        total = int(ends[-1]) if len(ends) else 0
+        places = np.repeat(self._starts.values[numbers] - (ends - counts), counts)
+        places += np.arange(total)
+        return Cut(self._cut.values[places], counts, self._marks.values[numbers])
 
     def split(self, lines: Sequence[Sequence[str]]) -> tuple[Words, NDArray[np.int64]]:
         """The words of lines that are cut at white space already.
@@ -127,122 +161,98 @@ class WordTable:
         Returns:
             The number of every word, and the number of words in each line.
         """
-        # Long pieces are not remembered, but the words they hold are.
-        if max(len(self._pieces), self._count) > self._capacity:
-            self._reset()
-        pieces = self._pieces
-        numbers: list[int] = []
-        words_per_line: list[int] = []
-        for line in lines:
-            before = len(numbers)
-            for piece in line:
-                found = pieces.get(piece)
-                numbers.extend(self._add(piece) if found is None else found)
-            words_per_line.append(len(numbers) - before)
-        return np.array(numbers, np.int64), np.array(words_per_line, np.int64)
+        cut = self.cut(self.numbers(list(chain.from_iterable(lines))))
+        return cut.words, sums_of_runs(cut.counts, list(map(len, lines)))
 
-    def _add(self, piece: str) -> tuple[int, ...]:
-        words = tuple(map(self._number, split_piece(piece)))
-        if len(piece) <= 64:
-            self._pieces[piece] = words
-        return words
 
-    def _number(self, word: str) -> int:
-        number = self._numbers.get(word)
-        if number is not None:
-            return number
-        number = self._count
-        self._count += 1
-        if number == len(self.lengths):
-            for name in ("lengths", "kinds", "hashes", "plain_hashes"):
-                array = getattr(self, name)
-                setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
-        plain = plain_word(word)
-        self.lengths[number] = len(word)
-        self.kinds[number] = _kind(word)
-        self.hashes[number] = word_hash(word)
-        self.plain_hashes[number] = word_hash(plain) if plain else 0
-        self._numbers[word] = number
+@dataclass
+class _Waiting:
+    """What came in with new pieces: their words and how many, their marks, and words seen first."""
+
+    cut: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+
+
+class _Column(Generic[_Scalar]):
+    """Values of one kind that grow at their end."""
+
+    def __init__(self, kind: type[_Scalar]) -> None:
+        self._room: NDArray[_Scalar] = np.zeros(4096, kind)
+        self._count = 0
+
+    @property
+    def values(self) -> NDArray[_Scalar]:
+        return self._room[: self._count]
+
+    def extend(self, values: Sequence[int] | NDArray[Any]) -> None:
+        end = self._count + len(values)
+        if end > len(self._room):
+            room: NDArray[_Scalar] = np.zeros(max(end, 2 * len(self._room)), self._room.dtype)
+            room[: self._count] = self.values
+            self._room = room
+        self._room[self._count : end] = values
+        self._count = end
+
+
+class _Pieces(dict[str, int]):
+    """Piece to number; a piece that is not there is added to the table."""
+
+    def __init__(self, table: WordTable) -> None:
+        super().__init__()
+        self._table = table
+
+    def __missing__(self, piece: str) -> int:
+        number = self._table.add_piece(piece)
+        if len(piece) <= _REMEMBERED:
+            self[piece] = number
         return number
 
 
-def split_piece(piece: str) -> list[str]:
-    """The words of a piece of text without white space, in order. No character is lost."""
-    if piece.isalpha() and piece.isascii():
-        return _contraction(piece)
-    words: list[str] = []
-    if _UNSPACED_CHARACTER.search(piece):
-        for part in _UNSPACED_CHARACTER.split(piece):
-            if part:
-                words.extend([part] if _UNSPACED_CHARACTER.match(part) else _split_spaced(part))
-        return words
-    return _split_spaced(piece)
-
-
-def _split_spaced(piece: str) -> list[str]:
-    if len(piece) > _LONG_PIECE:
-        return [piece]
-    before: list[str] = []
-    after: list[str] = []
-    while piece and piece not in _ABBREVIATIONS:
-        prefix = _PREFIX.match(piece)
-        if prefix:
-            before.append(prefix.group())
-            piece = piece[prefix.end() :]
-            continue
-        suffix = _SUFFIX.search(piece)
-        if suffix is None:
-            break
-        if _ADDRESS.fullmatch(piece) and piece[-1] not in ".,;:!?)'\"":
-            break
-        after.append(suffix.group())
-        piece = piece[: suffix.start()]
-    if piece:
-        if piece in _ABBREVIATIONS or _ADDRESS.fullmatch(piece):
-            before.append(piece)
-        else:
-            for part in _INFIX.split(piece):
-                if part:
-                    before.extend(_contraction(part))
-    return before + after[::-1]
-
-
-def _contraction(word: str) -> list[str]:
-    found = _CONTRACTION.fullmatch(word)
-    return [part for part in found.groups() if part] if found else [word]
+def sums_of_runs(values: NDArray[np.int64], lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sums of consecutive runs of values that have these lengths, zero for empty ones."""
+    sums = np.concatenate([[0], np.cumsum(values)])
+    ends = np.cumsum(np.asarray(lengths, np.int64))
+    result: NDArray[np.int64] = np.diff(sums[ends], prepend=0)
+    return result
 
 
 def plain_word(word: str) -> str:
     """A word as duplicates are compared: NFKC, lower case, letters, marks and digits only."""
     if word.isascii():
-        return "".join(filter(str.isalnum, word)).lower()
+        return word.lower() if word.isalnum() else "".join(filter(str.isalnum, word)).lower()
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", word).lower())
-    return "".join(sign for sign in folded if unicodedata.category(sign)[0] in "LMN")
+    return folded if folded.isalpha() else "".join(sign for sign in folded if unicodedata.category(sign)[0] in "LMN")
 
 
 def word_hash(word: str) -> int:
-    """A stable 64-bit hash, never zero."""
-    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest(), "little") or 1
+    """A stable 64-bit hash (XXH3), never zero."""
+    return xxhash.xxh3_64_intdigest(word.encode("utf-8", "replace")) or 1
 
 
 def _kind(word: str) -> int:
-    spoken = any(not _is_punctuation(sign) for sign in word)
+    if word.isascii():
+        if word.isalpha():
+            return SPOKEN | ALPHABETIC | _STOP_NUMBERS.get(word, 0)
+        if len(word) == 1 and word in _ASCII_SIGNS:
+            punctuation = PUNCTUATION if unicodedata.category(word)[0] == "P" else 0
+            return punctuation | (FINAL if word in ".!?" else 0)
+    spoken = any(not _is_sign(sign) for sign in word)
     kind = SPOKEN if spoken else 0
     if any(map(str.isalpha, word)):
         kind |= ALPHABETIC
     if word in FINAL_SIGNS:
         kind |= FINAL
-    if all(unicodedata.category(sign)[0] == "P" for sign in word):
+    if not spoken and all(unicodedata.category(sign)[0] == "P" for sign in word):
         kind |= PUNCTUATION
-    if _UNSPACED_CHARACTER.fullmatch(word):
+    if UNSPACED_CHARACTER.fullmatch(word):
         kind |= UNSPACED_WORD
-    if word in STOP_WORDS:
-        kind |= (STOP_WORDS.index(word) + 1) << STOP_WORD_SHIFT
     return kind
 
 
-def _is_punctuation(sign: str) -> bool:
-    return unicodedata.category(sign)[0] in "PC" or sign in "`^~|=+<>"
+def _is_sign(sign: str) -> bool:
+    return sign in _ASCII_SIGNS or unicodedata.category(sign)[0] in "PC"
 
 
 def n_gram_hashes(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
@@ -250,24 +260,25 @@ def n_gram_hashes(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
     count = len(words) - size + 1
     if count <= 0:
         return np.zeros(0, np.uint64)
-    mixed = np.zeros(count, np.uint64)
+    mixed = words[:count].copy()
     with np.errstate(over="ignore"):
-        for offset in range(size):
-            mixed = mixed * N_GRAM_FACTOR + words[offset : offset + count]
+        for offset in range(1, size):
+            mixed *= _N_GRAM_FACTOR
+            mixed += words[offset : offset + count]
         return mix(mixed)
 
 
-N_GRAM_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-"""Factor of the polynomial over word hashes that identifies an n-gram."""
+_N_GRAM_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every input bit reaches every output bit."""
-    mixed: NDArray[np.uint64]
     with np.errstate(over="ignore"):
-        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed = values ^ (values >> np.uint64(31))
+        mixed: NDArray[np.uint64] = values ^ (values >> np.uint64(30))
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(27)
+        mixed *= np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
     return mixed
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from marin.data.filtering.config import DUPLICATE_N_GRAMS, TOP_N_GRAMS, LanguageConfig, Rules
 from marin.data.filtering.features import FEATURE_COLUMNS, measure
 from marin.data.filtering.rules import REASONS, failed_rules
-from marin.data.filtering.words import WordTable, split_piece
+from marin.data.filtering.splitting import split_piece
+from marin.data.filtering.words import WordTable
 
 TABLE = WordTable()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,7 +11,6 @@ import pytest
 
 from marin.data.filtering.config import LanguageConfig, RepetitionRules, SignalConfig, UrlConfig, WordRules
 from marin.data.filtering.language import load_identifier
-from marin.data.filtering.pii import EMAIL, IP_ADDRESS, count_addresses, mask
 from marin.data.filtering.steps import annotate
 from marin.data.filtering.urls import UrlJudge, blocked_urls, host_of
 from marin.execution import materialise
@@ -55,28 +53,6 @@ def test_a_doubtful_beginning_is_judged_with_more_of_the_text() -> None:
     model = Model()
     assert LanguageIdentifier(model).identify("word " * 1000, LanguageConfig()).score == 0.9
     assert model.lengths == [500, 2000]
-
-
-def test_addresses_are_masked_and_private_ones_left() -> None:
-    masked = mask("Write to jane.doe+x@mail.example.org or call 8.8.8.8, not 192.168.0.1 or 1.2.3.")
-    assert masked.text == f"Write to {EMAIL} or call {IP_ADDRESS}, not 192.168.0.1 or 1.2.3."
-    assert (masked.emails, masked.ips) == (1, 1)
-    assert count_addresses("no address @ all") == (0, 0)
-
-
-def test_masking_finds_what_the_reference_patterns_find() -> None:
-    from datatrove.pipeline.formatters.pii import PIIFormatter
-
-    text = "a@b.c x.y@z.org, <m@n.de> (q@[1.2.3.4]) @home foo@bar 93.184.216.34:80 v1.2.3.4.5 end@of.line"
-    reference = PIIFormatter(email_replacement=EMAIL, ip_replacement=IP_ADDRESS)
-    assert mask(text).text == reference.format(text)
-
-
-def test_masking_takes_linear_time_on_long_runs() -> None:
-    start = time.perf_counter()
-    masked = mask("a-" * 300_000 + "@" * 5_000 + "a@" * 300_000 + "x" * 300_000 + "@example.com")
-    assert masked.text.endswith(EMAIL)
-    assert time.perf_counter() - start < 10
 
 
 def test_urls_are_blocked_by_domain_host_word_and_part() -> None:

@@ -1,0 +1,213 @@
+"""Repetition of n-grams of words, for many texts at once.
+
+N-grams are told apart by the numbers of their words, not by hashes, and never cross from one text into the next, so
+that what is found in a text does not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marin.data.filtering.config import DUPLICATE_N_GRAMS, TOP_N_GRAMS
+
+Integers = NDArray[np.int64]
+
+_WORD_BITS = 20
+"""Bits of the greatest word number, so that two of them and a place go into one whole number."""
+
+
+@dataclass(frozen=True)
+class WordRuns:
+    """The words of several texts behind one another.
+
+    Attributes:
+        words: number of each word; equal numbers are equal words.
+        lengths: characters of each word.
+        bounds: where each text begins in them, and after the last where it ends.
+    """
+
+    words: Integers
+    lengths: Integers
+    bounds: Integers
+
+
+@dataclass(frozen=True)
+class _Grams:
+    """N-grams that occur more than once in their text, by place.
+
+    Attributes:
+        places: where each occurrence begins, grouped by n-gram, ascending within a group.
+        groups: number of the n-gram of each occurrence, from 0.
+        firsts: where each n-gram begins first.
+        counts: occurrences of each n-gram.
+    """
+
+    places: Integers
+    groups: Integers
+    firsts: Integers
+    counts: Integers
+
+
+def repetition(runs: WordRuns, scales: Integers) -> dict[str, Integers]:
+    """Characters in the most frequent short n-gram, and in repeated long ones, of each text and size.
+
+    Characters of the most frequent n-gram count the spaces between its words, those of repeated n-grams do not, as in
+    the rules' reference implementation.
+
+    Args:
+        runs: the words.
+        scales: how many words of each text stand for one: 1 but for scripts without spaces, where words are
+            characters and n-grams are as many times longer, and no spaces are between them.
+
+    Returns:
+        One array over texts for each size, named as the feature columns are.
+    """
+    names = [*(f"top_{n}_gram" for n in TOP_N_GRAMS), *(f"duplicate_{n}_grams" for n in DUPLICATE_N_GRAMS)]
+    found = {name: np.zeros(len(scales), np.int64) for name in names}
+    for scale in np.unique(scales).tolist():
+        here = scales == scale
+        of_scale = _repetition(runs if here.all() else _chosen(runs, here), scale)
+        for name in names:
+            found[name][here] = of_scale[name]
+    return found
+
+
+def _chosen(runs: WordRuns, texts: NDArray[np.bool_]) -> WordRuns:
+    counts = np.diff(runs.bounds)
+    words = np.repeat(texts, counts)
+    return WordRuns(runs.words[words], runs.lengths[words], np.concatenate([[0], np.cumsum(counts[texts])]))
+
+
+def _repetition(runs: WordRuns, scale: int) -> dict[str, Integers]:
+    counts = np.diff(runs.bounds)
+    texts = len(counts)
+    # A word of its own after each text: no n-gram that reaches over the end of a text is repeated.
+    words, lengths = _fenced(runs, counts)
+    starts = runs.bounds[:-1] + np.arange(texts)
+    owner = np.repeat(np.arange(texts), counts + 1)
+    totals = np.concatenate([[0], np.cumsum(lengths)])
+    found: dict[str, Integers] = {}
+    places = np.arange(max(0, len(words) - 1))
+    grams = _repeated(places, words[:-1], words[1:], owner)
+    for n in range(2, scale * max(TOP_N_GRAMS + DUPLICATE_N_GRAMS) + 1):
+        if n > 2:
+            # An n-gram can only be repeated where a shorter one is, so each size looks at what the size before left.
+            grams = _repeated(grams.places, grams.groups, words[grams.places + n - 1])
+        size, rest = divmod(n, scale)
+        if rest:
+            continue
+        if size in TOP_N_GRAMS:
+            most, first = _most_frequent(grams, owner, starts)
+            ends = np.minimum(first + n, len(words))
+            spaces = n - 1 if scale == 1 else 0
+            found[f"top_{size}_gram"] = np.where(counts >= n, most * (totals[ends] - totals[first] + spaces), 0)
+        if size in DUPLICATE_N_GRAMS:
+            taken = np.array(_steps(grams, n, len(words)), np.int64)
+            characters = np.zeros(texts, np.int64)
+            np.add.at(characters, owner[taken], totals[taken + n] - totals[taken])
+            found[f"duplicate_{size}_grams"] = characters
+    return found
+
+
+def _fenced(runs: WordRuns, counts: Integers) -> tuple[Integers, Integers]:
+    """Words and their lengths with a word of length zero after each text, which occurs nowhere else."""
+    numbers = runs.words
+    if len(numbers) and int(numbers.max()).bit_length() >= _WORD_BITS:
+        numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+    texts = len(counts)
+    fences = runs.bounds[1:] + np.arange(texts)
+    words = np.empty(len(numbers) + texts, np.int64)
+    lengths = np.zeros(len(words), np.int64)
+    inside = np.ones(len(words), np.bool_)
+    inside[fences] = False
+    words[inside], lengths[inside] = numbers, runs.lengths
+    words[fences] = int(numbers.max(initial=0)) + 1 + np.arange(texts)
+    return words, lengths
+
+
+def _repeated(places: Integers, heads: Integers, tails: Integers, owner: Integers | None = None) -> _Grams:
+    """Group the n-grams that begin at these places by what they are: a shorter n-gram and the word after it.
+
+    Args:
+        places: where they begin.
+        heads: number of the shorter n-gram.
+        tails: number of the last word.
+        owner: the text of every place, unless the numbers of the shorter n-grams tell the texts apart.
+    """
+    if not len(places):
+        return _Grams(places, places, places, places)
+    place_bits = int(places.max()).bit_length()
+    tail_bits = int(tails.max()).bit_length()
+    # The place is in the key, so that sorting whole numbers, which is fast, keeps equal n-grams in order.
+    keys = heads << tail_bits
+    keys |= tails
+    keys <<= place_bits
+    keys |= places
+    keys.sort()
+    places = keys & ((1 << place_bits) - 1)
+    keys >>= place_bits
+    differ = keys[1:] != keys[:-1]
+    if owner is not None:
+        owners = owner[places]
+        differ |= owners[1:] != owners[:-1]
+    begins = np.concatenate([[0], np.flatnonzero(differ) + 1])
+    counts = np.diff(begins, append=len(places))
+    often = counts > 1
+    kept = counts[often]
+    return _Grams(
+        places=places[np.repeat(often, counts)],
+        groups=np.repeat(np.arange(len(kept)), kept),
+        firsts=places[begins[often]],
+        counts=kept,
+    )
+
+
+def _most_frequent(grams: _Grams, owner: Integers, starts: Integers) -> tuple[Integers, Integers]:
+    """How often each text's most frequent n-gram occurs and where it begins; of equally frequent ones the first."""
+    # Where no n-gram is repeated, it is the first, once.
+    counts, firsts = np.ones(len(starts), np.int64), starts.copy()
+    if len(grams.firsts):
+        place_bits = len(owner).bit_length()
+        last = (1 << place_bits) - 1
+        # Ascending by text, then count, then earliness: what is written last for a text stays.
+        keys = (((owner[grams.firsts] << place_bits) | grams.counts) << place_bits) | (last - grams.firsts)
+        keys.sort()
+        found = last - (keys & last)
+        counts[owner[found]] = (keys >> place_bits) & last
+        firsts[owner[found]] = found
+    return counts, firsts
+
+
+def _steps(grams: _Grams, n: int, words: int) -> list[int]:
+    """Where n-grams that occurred before are counted, reading from the left, where such a one is stepped over whole.
+
+    What is stepped over does not count as having occurred.
+
+    Args:
+        grams: repeated n-grams.
+        n: words in an n-gram.
+        words: number of words in all.
+    """
+    again = np.flatnonzero(grams.places != grams.firsts[grams.groups])
+    again = again[np.argsort(grams.places[again])]
+    numbers, groups = grams.places[again], grams.groups[again]
+    places, group_of, first_of = numbers.tolist(), groups.tolist(), grams.firsts[groups].tolist()
+    after = np.searchsorted(numbers, numbers + n).tolist()
+    taken: list[int] = []
+    stepped_over = bytearray(words + n)
+    step = b"\x01" * (n - 1)
+    occurred_later: set[int] = set()
+    at = 0
+    while at < len(places):
+        if not stepped_over[first_of[at]] or group_of[at] in occurred_later:
+            place = places[at]
+            taken.append(place)
+            stepped_over[place + 1 : place + n] = step
+            at = after[at]
+        else:
+            occurred_later.add(group_of[at])
+            at += 1
+    return taken

@@ -1,0 +1,188 @@
+"""Personal data: what is found, what is left, and that no text makes it slow."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marin.data.filtering.features import measure
+from marin.data.filtering.pii import (
+    EMAIL,
+    IP_ADDRESS,
+    KEY,
+    PERSONAL_KINDS,
+    PHONE,
+    count_personal,
+    mask,
+    may_be_personal,
+)
+from marin.data.filtering.words import WordTable
+
+# Put together here, so that no scanner takes them for keys that leaked.
+KEYS = (
+    "AKIA" + "IOSFODNN7EXAMPLE",
+    "ghp_" + "a1B2" * 9,
+    "xoxb-" + "123456789012-AbCdEf",
+    "sk-" + "Ab3dE6gH9jK1mN4pQ7sT",
+    "eyJ" + "hbGciOiJIUzI1NiJ9" + ".eyJ" + "zdWIiOiIxMjM0NTY3ODkwIn0" + "." + "dozjgNryP4J3jVmNHl0w",
+)
+
+
+def test_addresses_are_masked_and_private_ones_left() -> None:
+    masked = mask("Write to jane.doe+x@mail.example.org or call 8.8.8.8, not 192.168.0.1 or 1.2.3.")
+    assert masked.text == f"Write to {EMAIL} or call {IP_ADDRESS}, not 192.168.0.1 or 1.2.3."
+    assert (masked.emails, masked.ips) == (1, 1)
+    assert mask("no address @ all").found == {"email": 0, "ip": 0}
+
+
+def test_masking_finds_what_the_reference_patterns_find() -> None:
+    from datatrove.pipeline.formatters.pii import PIIFormatter
+
+    text = (
+        "a@b.c x.y@z.org, <m@n.de> (q@[1.2.3.4]) @home foo@bar 93.184.216.34:80 v1.2.3.4.5 end@of.line"
+        " a..b@c.de .x@y.org x.@y.org tom&jerry@a-b.co.uk mailto:me@site.org,you@site.org x@y@z.com"
+    )
+    reference = PIIFormatter(email_replacement=EMAIL, ip_replacement=IP_ADDRESS)
+    assert mask(text).text == reference.format(text)
+
+
+@pytest.mark.parametrize(
+    "number", ["+49 30 901820", "+1 (212) 664-7665", "(212) 664-7665", "212-664-7665", "212.664.7665", "+442079460018"]
+)
+def test_telephone_numbers_are_masked_where_asked(number: str) -> None:
+    text = f"Call {number} today."
+    assert mask(text).text == text
+    assert mask(text, PERSONAL_KINDS).text == f"Call {PHONE} today."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "In 1984-1985 it cost 212 664 7665.",
+        "ISBN 978-3-16-148410-0",
+        "a+1234567890",
+        "3.141.592.653",
+        "x-212-664-7665-9",
+    ],
+)
+def test_other_numbers_are_no_telephone_numbers(text: str) -> None:
+    assert count_personal(text)["phone"] == 0
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_access_keys_are_masked_where_asked(key: str) -> None:
+    text = f'token = "{key}"'
+    assert mask(text).text == text
+    assert mask(text, PERSONAL_KINDS).text == f'token = "{KEY}"'
+
+
+def test_a_private_key_goes_with_all_its_lines() -> None:
+    label = "RSA PRIVATE" + " KEY"
+    text = f"before\n-----BEGIN {label}-----\n" + "MIIEpAIBAAKCAQEA\n" * 20 + f"-----END {label}-----\nafter"
+    masked = mask(text, ["key"])
+    assert masked.text == f"before\n{KEY}\nafter"
+    assert masked.found == {"key": 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["sk-learn-contrib-lightning-and-more", "a gho_st", "AKIA", "hf_hub_download_everything_at_once"]
+)
+def test_names_that_begin_like_keys_are_left(text: str) -> None:
+    assert mask(text, PERSONAL_KINDS).text == text
+
+
+PIECES = st.sampled_from(
+    [
+        *KEYS,
+        *("jane@example.org", "a@b", "8.8.8.8", "10.0.0.1", "1.2.3", "+49", "30", "901820", "(212)", "664-7665"),
+        *(
+            "212-664-7665",
+            "word",
+            "@",
+            "x.y",
+            "+1",
+            "-----BEGIN",
+            "-----END",
+            "PRIVATE",
+            "KEY-----",
+            "\n",
+            "\n\n",
+            ", ",
+        ),
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PIECES, max_size=12).map(" ".join))
+def test_the_lines_that_are_looked_at_hold_all_that_the_text_holds(text: str) -> None:
+    lines = "\n".join(line.strip() for line in text.splitlines())
+    assert count_personal(measure(text, WordTable()).suspects) == count_personal(lines)
+
+
+@given(st.text(max_size=200))
+def test_masking_twice_is_masking_once(text: str) -> None:
+    once = mask(text, PERSONAL_KINDS).text
+    assert mask(once, PERSONAL_KINDS).text == once
+
+
+def test_every_kind_marks_its_pieces() -> None:
+    for piece in ("a@b.c", "8.8.8.8", "+4930901820", "(212)", "664-7665", "-----BEGIN", *KEYS):
+        assert may_be_personal(piece), piece
+    for piece in ("word", "3.14", "2024-01-02", "self.x", "a-b"):
+        assert not may_be_personal(piece), piece
+
+
+def hostile(kind: str, size: int) -> str:
+    """A text of about this many characters that makes a careless pattern slow."""
+    unit = {
+        "hyphens": "a-",
+        "signs": "@",
+        "short domains": "a@",
+        "long labels": "a@" + "b" * 60 + "!",
+        "dotted locals": "a.." * 20 + "@b.c",
+        "dotted numbers": "1.2.",
+        "plus signs": "+1 (22) 333-",
+        "brackets": "(212) 66",
+        "key marks": "sk-",
+        "web tokens": "-eyJ",
+        "key blocks": "-----BEGIN PRIVATE" + " KEY-----",
+        "one word": "x",
+        "digits": "7",
+        "letters without spaces": "ก",
+    }[kind]
+    return unit * (size // len(unit)) + "@example.com"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("hyphens", "signs", "short domains", "long labels", "dotted locals", "dotted numbers", "plus signs"),
+        *("brackets", "key marks", "web tokens", "key blocks", "one word", "digits", "letters without spaces"),
+    ],
+)
+def test_no_text_costs_more_than_its_length(kind: str) -> None:
+    def cost(size: int) -> float:
+        text = hostile(kind, size)
+        found = []
+        for _ in range(3):
+            start = time.process_time()
+            mask(text, PERSONAL_KINDS)
+            measure(text, WordTable())
+            found.append(time.process_time() - start)
+        return min(found)
+
+    small, large = cost(40_000), cost(320_000)
+    # Eight times the text: the square would cost 64 times as much.
+    assert large < 24 * small + 0.2
+
+
+def test_masks_are_the_same_whatever_was_masked_before() -> None:
+    texts = [f"mail {n}@example.org from 8.8.{n}.8" for n in range(20)]
+    alone = [mask(text).text for text in texts]
+    random.Random(0).shuffle(texts)
+    assert sorted(mask(text).text for text in texts) == sorted(alone)
