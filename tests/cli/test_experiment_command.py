@@ -137,8 +137,9 @@ def test_verify_redoes_what_was_damaged_at_equal_size(tmp_path: Path, capsys: py
     assert "will run: damaged: 'text.txt' has the right size and other bytes" in capsys.readouterr().out
     assert code_of(filed, tmp_path, "--verify") == 0
     assert {file.read_bytes() for file in tmp_path.glob("command/file/*/a*/text.txt")} == {b"hurt!", b"whole"}
+    capsys.readouterr()
     assert code_of(filed, tmp_path, "--verify") == 0
-    assert "nothing to do" in capsys.readouterr().out.splitlines()[-4]
+    assert "nothing to do" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", ["warn", "strict", "ignore"])

@@ -16,6 +16,7 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from marin.execution import layout
 from marin.execution.failures import LeaseLost
@@ -223,13 +224,13 @@ class Claims:
         with contextlib.suppress(AlreadyExists):
             self.store.create(claim.key.removesuffix(".json") + ".released", b"{}")
 
-    def beat(self) -> None:
-        """Show that this run lives."""
-        body = {"time": time.time(), "pid": self.holder.pid, "period": self.period}
+    def beat(self, *, last: bool = False) -> None:
+        """Show that this run lives; the `last` heartbeat says that it has ended and holds nothing any more."""
+        body = {"time": time.time(), "pid": self.holder.pid, "period": self.period, "ended": last}
         self.store.put(layout.beat_key(self.holder.run), json.dumps(body).encode())
 
     def _is_stale(self, holder: Holder) -> bool:
-        """Whether a holder is gone: at once when that can be known, otherwise when its heartbeat stands still.
+        """Whether a holder is gone: when its process is, when its run says so, or when its heartbeat stands still.
 
         The time counts from when we first saw this very heartbeat, on our own clock, and is never less than a few of
         the periods in which the holder says that it writes.
@@ -240,16 +241,18 @@ class Claims:
             data = self.store.read(layout.beat_key(holder.run))
         except MissingObject:
             data = b""
+        if _said(data, "ended"):
+            return True
         seen = self._beats.get(holder.run)
         if seen is None or seen.data != data:
-            self._beats[holder.run] = _Beat(data, time.monotonic(), _period_of(data))
+            self._beats[holder.run] = _Beat(data, time.monotonic(), float(_said(data, "period") or 0.0))
             return False
         return time.monotonic() - seen.since > max(self.stale_after, MISSED_BEATS * seen.period)
 
 
-def _period_of(beat: bytes) -> float:
-    """The seconds between two heartbeats, as the holder says; 0 when it says nothing."""
+def _said(beat: bytes, what: str) -> Any:
+    """What a heartbeat says of something, or None when it says nothing that can be read."""
     try:
-        return float(json.loads(beat)["period"])
+        return json.loads(beat)[what]
     except (ValueError, KeyError, TypeError):
-        return 0.0
+        return None

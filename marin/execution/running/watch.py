@@ -31,17 +31,21 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread, and say that the run is over."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
+        self._beat(last=True)
 
     def _run(self) -> None:
         while not self._stop.wait(self._claims.period):
-            try:
-                self._claims.beat()
-            except Exception as error:
-                logger.warning("the heartbeat could not be written: %s", error)
+            self._beat()
+
+    def _beat(self, *, last: bool = False) -> None:
+        try:
+            self._claims.beat(last=last)
+        except Exception as error:  # clients have errors of their own
+            logger.warning("the heartbeat could not be written: %s", error)
 
 
 class LeaseWatch:

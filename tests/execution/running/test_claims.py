@@ -173,6 +173,16 @@ def test_a_holder_without_any_heartbeat_is_stale_after_the_time(store: Store, cl
     assert taken(claims).epoch == 2
 
 
+def test_a_holder_whose_run_says_that_it_has_ended_is_followed_at_once(store: Store) -> None:
+    ended = Claims(store, "ended", 90)
+    ended.beat()
+    assert taken(ended).epoch == 1
+    observer = Claims(store, "observer", 90)
+    assert isinstance(observer.take(NAME, IDENTITY), Holder)
+    ended.beat(last=True)
+    assert taken(observer).epoch == 2
+
+
 def test_a_newer_epoch_ends_the_lease(store: Store) -> None:
     claims = Claims(store, "one", 60)
     claim = taken(claims)
