@@ -9,8 +9,8 @@ import signal
 import time
 from dataclasses import dataclass
 
-from marin.execution import Artifact, current_run, runtime, step
-from tests.execution.graphs import Numbers, Probe, Text, executions, leaf
+from marin.execution import Artifact, Fleet, current_run, runtime, step
+from tests.execution.graphs import Numbers, Probe, executions
 
 LEAK_BYTES = 64 << 20
 LONG_SECONDS = 60.0
@@ -67,17 +67,6 @@ def deeds(name: str, config: Deeds, probe: Probe) -> Numbers:
     return Numbers(values=tuple(current_run().map(behave, items, memory_gb=config.memory_gb)))
 
 
-@step("test/after", version="1", inline=True)
-def after(text: Text, numbers: Numbers) -> Numbers:
-    """Both together; in the driver."""
-    return Numbers(values=(len(text.text), *numbers.values))
-
-
-def held_beside_shards(shards: int, longest: float, probe: Probe) -> Numbers:
-    """A step that is held, and beside it one of shards that take a while."""
-    return after(leaf("held", probe), deeds("slow", Deeds(shards, longest=longest, seed=5), Probe(probe.tally)))
-
-
 @dataclass(frozen=True)
 class Meeting:
     """A rank's payload. The ranks wait for each other, and for the file `hold`."""
@@ -106,6 +95,18 @@ def meeting(deed: str, probe: Probe) -> Numbers:
     """A gang of the fleet's workers."""
     probe.note("meeting")
     return Numbers(values=tuple(current_run().gang(attend, Meeting(probe, deed))))
+
+
+@step("test/after", version="1", inline=True)
+def after(one: Numbers, other: Numbers) -> Numbers:
+    """Both together; in the driver."""
+    return Numbers(values=(*one.values, *other.values))
+
+
+def gang_beside_shards(workers: int, shards: int, longest: float, probe: Probe) -> Numbers:
+    """A gang that is held, and beside it a step of shards that take a while."""
+    slow = deeds("slow", Deeds(shards, longest=longest, seed=5), Probe(probe.tally))
+    return after(meeting("", probe).on(Fleet(workers=workers)), slow)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from marin.execution import Fleet, make_plan
+from marin.execution import make_plan
 from marin.execution.planning.plan import record_of
 from marin.execution.records import materialise_record
 from marin.storage import MissingObject, open_store
 from marin.storage.local import LocalStore
 from tests.execution.cluster.nodes import Joined, Nodes
-from tests.execution.cluster.ray_graphs import Deeds, Seen, credentials, deeds, digest_of, held_beside_shards, meeting
+from tests.execution.cluster.ray_graphs import Deeds, Seen, credentials, deeds, digest_of, gang_beside_shards
 from tests.execution.graphs import Numbers, Probe, executing, executions
 from tests.storage.backends import wait_for
 
@@ -156,41 +156,29 @@ def finished(prefix: Path) -> set[int]:
     return {int(path.parent.name[:5]) for path in prefix.glob("test/deeds/*/state/*/map00/*/done.json")}
 
 
-def test_what_ran_on_a_killed_node_is_done_elsewhere_and_finished_shards_are_not_redone(
+def test_a_killed_nodes_gang_and_shards_come_back_on_the_others_and_finished_shards_are_not_redone(
     driver: Joined, nodes: Nodes, prefix: Path, probe: Probe
 ) -> None:
-    shards = 16
-    running = driver.start(prefix, held_beside_shards, shards, 1.0, probe)
-    wait_for(lambda: len(finished(prefix)) >= 3 and executions(probe.tally, "leaf-held") == 1, 60)
-    (process,) = executing(probe.tally, "leaf-held")
+    ranks, shards = 3, 20  # of four processors on two nodes, the gang takes three and leaves the shards one
+    running = driver.start(prefix, gang_beside_shards, ranks, shards, 1.0, probe)
+
+    def lives(count: int) -> bool:
+        return all(executions(probe.tally, f"rank-{rank}") == count for rank in range(ranks))
+
+    wait_for(lambda: lives(1) and len(finished(prefix)) >= 3, 60)
+    nodes.add(2)
+    homes = [nodes.node_of(executing(probe.tally, f"rank-{rank}")[0]) for rank in range(ranks)]
+    (lonely,) = [home for home in homes if homes.count(home) == 1]
     done = finished(prefix)
-    nodes.kill(nodes.node_of(process))
-    wait_for(lambda: executions(probe.tally, "leaf-held") == 2, 60)
+    nodes.kill(lonely)
+    killed = time.monotonic()
+    wait_for(lambda: lives(2), 60)
+    assert time.monotonic() - killed < 40
     Path(probe.hold).touch()
     report = running.result(90)
     assert set(report.statuses.values()) == {"done"}, report.messages
     assert all(executions(probe.tally, f"shard-{number}") == 1 for number in done)
     assert sum(executions(probe.tally, f"shard-{number}") for number in range(shards)) <= shards + 4
-
-
-def test_a_gang_with_a_killed_node_comes_back_on_the_others(
-    driver: Joined, nodes: Nodes, prefix: Path, probe: Probe
-) -> None:
-    nodes.add(2)
-    running = driver.start(prefix, gang_of_two, probe)
-    wait_for(lambda: executions(probe.tally, "rank-0") == executions(probe.tally, "rank-1") == 1, 60)
-    (process,) = executing(probe.tally, "rank-1")
-    killed = time.monotonic()
-    nodes.kill(nodes.node_of(process))
-    wait_for(lambda: executions(probe.tally, "rank-0") == executions(probe.tally, "rank-1") == 2, 60)
-    assert time.monotonic() - killed < 40
-    Path(probe.hold).touch()
-    report = running.result(60)
-    assert set(report.statuses.values()) == {"done"}, report.messages
-
-
-def gang_of_two(probe: Probe) -> Numbers:
-    return meeting("", probe).on(Fleet(workers=2))
 
 
 EXPERIMENT = """
