@@ -21,6 +21,7 @@ from typing import Any
 
 from marin.execution.failures import StepError
 from marin.execution.fields import RUNTIME, found_in
+from marin.execution.plain_text import token_in
 from marin.execution.redaction import SHORTEST, know, redacting_output
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -70,6 +71,12 @@ class Secret:
             raise ValueError(
                 "Secret(…) takes the name of an environment variable such as 'HF_TOKEN', not the secret itself: "
                 "letters, digits and '_'"
+            )
+        kind = token_in(self.variable)
+        if kind is not None:
+            raise ValueError(
+                f"Secret(…) takes the name of an environment variable such as 'HF_TOKEN'; this one has the form of "
+                f"{kind}. Export the value under a name, give Secret that name, and revoke what was in the code"
             )
 
     def __repr__(self) -> str:
