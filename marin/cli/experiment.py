@@ -195,8 +195,16 @@ def plan_for(targets: list[Artifact], store: Store, request: Request) -> Plan:
         from marin.execution.upkeep.verify import reasons_to_redo
 
         verify = reasons_to_redo
-    others = [open_store(url) for url in request.also_read]
+    others = [other_prefix(url) for url in request.also_read]
     return make_plan(targets, store, only=request.only, force=request.force, verify=verify, also_read=others)
+
+
+def other_prefix(url: str) -> Store:
+    """The store of another prefix that is to be read too; `ValueError` when no finished step lies there."""
+    store = open_store(url)
+    if not any(store.pages(layout.RECORDS)):
+        raise ValueError(f"--also-read {url}: no finished step lies there; is the address right?")
+    return store
 
 
 def refuse_changed_code(plan: Plan, store: Store) -> None:
@@ -231,7 +239,8 @@ def show_plan(plan: Plan, store: Store, *, check_code: bool = True) -> None:
     for step in plan.steps:
         reason = f" ({step.reason})" if step.reason and step.action is Action.cached else ""
         reason = reason or (f": {step.reason}" if step.reason else "")
-        print(f"{step.display:<44} {step.identity[:16]}  {store.url_of(step.folder)}  {step.action.value}{reason}")
+        place = (step.store or store).url_of(step.record.path if step.store and step.record else step.folder)
+        print(f"{step.display:<44} {step.identity[:16]}  {place}  {step.action.value}{reason}")
     counts = {action: sum(step.action is action for step in plan.steps) for action in Action}
     print(", ".join(f"{count} {action.value}" for action, count in counts.items() if count) or "no steps")
 
@@ -313,7 +322,8 @@ def present(step: PlannedStep, store: Store) -> None:
     from marin.execution.records import materialise_record
 
     record = record_of(step, store)
-    artifact = materialise_record(store, record, step.call.step.result_type)
+    home = step.store or store
+    artifact = materialise_record(home, record, step.call.step.result_type)
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    shown = artifact.present({"this result": store.url_of(record.path), "everything": store.url})
+    shown = artifact.present({"this result": home.url_of(record.path), "everything": home.url})
     console.print(shown, markup=False)  # a text is shown as it is, brackets too

@@ -167,3 +167,14 @@ def test_a_second_prefix_answers_and_is_shown_with_its_size(tmp_path: Path, caps
     assert f"cached (5 B in {tmp_path / 'there'})" in capsys.readouterr().out
     assert code_of(filed, tmp_path / "here", "--also-read", str(tmp_path / "there")) == 0
     assert not (tmp_path / "here").exists()
+
+
+def test_another_prefix_without_a_finished_step_is_a_wrong_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "misspelt"):
+        assert code_of(filed, tmp_path / "here", "--also-read", str(tmp_path / name)) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert line == f"error: --also-read {tmp_path / name}: no finished step lies there; is the address right?"
+    assert not (tmp_path / "misspelt").exists() and not (tmp_path / "here").exists()
