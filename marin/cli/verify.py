@@ -19,6 +19,8 @@ from marin.storage import Store
 def verify(store: Store, what: str | None, *, sizes: bool, upstream: bool) -> int:
     """Check files against records; prints one line for each that is damaged, with the step and the way out."""
     index = list_records(store)
+    if not index.generations:
+        raise StepError(f"no finished step in {store.url}, so nothing was checked; is --prefix right?")
     keys = _keys(store, what, index, upstream=upstream)
     buried = {layout.tombstone_key(*step) for step in index.tombstones}
     wanted = [key for key in keys if key.removesuffix(layout.RECORD_SUFFIX) + layout.TOMBSTONE_SUFFIX not in buried]

@@ -116,6 +116,17 @@ def test_verify_without_such_a_step_or_with_half_a_question(prefix: str, capsys:
 # --- gc ---
 
 
+def test_verify_of_a_prefix_without_a_finished_step_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "misspelt"):
+        for flags in ((), ("--sizes",)):
+            assert run("verify", "--prefix", str(tmp_path / name), *flags) == 1
+            assert f"no finished step in {tmp_path / name}" in the_one_error(capsys)
+    assert not (tmp_path / "misspelt").exists()
+
+
 def test_gc_lists_by_step_and_reason_and_removes_only_when_asked(
     prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
