@@ -101,7 +101,8 @@ class ShardMap:
         try:
             while self.schedule.unfinished:
                 self._fill()
-                pause = self.schedule.wait(time.monotonic(), TICK_SECONDS)
+                room = len(self.running) < self._width
+                pause = self.schedule.wait(time.monotonic(), TICK_SECONDS) if room else TICK_SECONDS
                 if not self.running:
                     time.sleep(pause)
                     continue

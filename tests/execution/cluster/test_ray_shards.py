@@ -102,6 +102,28 @@ def test_workers_within_their_limit_stay(store: Store, probe: Probe) -> None:
     assert len(set(workers_of(probe, 24))) <= 4
 
 
+def test_a_step_that_waits_for_its_shards_takes_next_to_no_processor(
+    store: Store, probe: Probe, tmp_path: Path
+) -> None:
+    held = dataclasses.replace(probe, hold=str(tmp_path / "go"))
+    running = threading.Thread(target=runner(deeds("wait", Deeds(12), held), store).run, daemon=True)
+    running.start()
+    wait_for(lambda: len(workers_of(probe, 12)) == 2, 30)  # and ten more shards wait
+    (process,) = executing(probe.tally, "deeds")
+
+    def spent() -> float:
+        times = psutil.Process(process).cpu_times()
+        return float(times.user + times.system)
+
+    before = spent()
+    time.sleep(2.0)
+    taken = spent() - before
+    (tmp_path / "go").touch()
+    running.join(30)
+    assert not running.is_alive()
+    assert taken < 0.4
+
+
 def begun(probe: Probe, number: int) -> list[float]:
     """When the executions of a shard began."""
     return sorted(path.stat().st_mtime for path in Path(probe.tally).glob(f"shard-{number}.*"))
