@@ -100,8 +100,9 @@ def _print_failed(store: Store, failed: Failed) -> None:
 def _run_line(seen: RunStatus) -> str:
     run = seen.run
     counts = ", ".join(f"{seen.counts[state]} {IN_WORDS.get(state, state)}" for state in ORDER if seen.counts[state])
-    started = f" on {run.started.facts['host']}, started {moment(run.started.time)}" if run.started is not None else ""
-    return f"{run.name}{started}; {seen.text}; {counts or 'no steps'}"
+    where = f" on {seen.holder.host}" if seen.holder is not None else ""
+    started = f", started {moment(seen.started)}" if seen.started is not None else ""
+    return f"{run.name}{where}{started}; {seen.text}; {counts or 'no steps'}"
 
 
 def _print_run(store: Store, seen: RunStatus, everything: bool) -> None:
@@ -109,7 +110,8 @@ def _print_run(store: Store, seen: RunStatus, everything: bool) -> None:
     print(_run_line(seen))
     if run.started is not None:
         print(f"  command  {' '.join(map(str, run.started.facts['argv']))}")
-        print(f"  process  {run.started.facts['pid']}")
+    if seen.holder is not None:
+        print(f"  process  {seen.holder.pid}")
     if run.finished is not None and run.started is not None:
         print(f"  took     {duration(run.finished.time - run.started.time)}")
     print(f"  lies in  {store.url_of(layout.run_folder(run.name))}")

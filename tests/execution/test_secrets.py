@@ -52,7 +52,7 @@ def test_a_secret_takes_the_name_of_a_variable_and_does_not_repeat_what_else_it_
 
 @pytest.mark.parametrize("text", ["ghp_" + "a" * 36, "hf_" + "B1" * 17, "AKIA" + "Q" * 16])
 def test_a_token_in_the_place_of_a_variables_name_is_refused_and_not_shown(text: str) -> None:
-    with pytest.raises(ValueError, match="has the form of an? .*Export the value under a name") as caught:
+    with pytest.raises(ValueError, match=r"has the form of an? .*Export the value under a name") as caught:
         Secret(text)
     assert text not in str(caught.value)
 

@@ -5,11 +5,12 @@ Few requests however many records there are: listings of records, claims and fai
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -53,6 +54,7 @@ class Beat:
 class AtWork:
     """A step with a claim that is neither released nor followed by a record. `beat` is None when its run has none."""
 
+    step: StepKey
     display: str
     holder: Holder
     since: float
@@ -82,11 +84,25 @@ class StepState:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run: how it ended or whether it goes on, and its steps in the plan's order."""
+    """A run: how it ended or whether it goes on, and its steps in the plan's order.
+
+    `holder` is its process, as its events tell it, or its claims while they are not written yet.
+    """
 
     run: PastRun
+    holder: Holder | None
     beat: Beat | None
     steps: tuple[StepState, ...]
+
+    @property
+    def started(self) -> float | None:
+        """When it started, in seconds since 1970; a young run tells it by its name alone."""
+        if self.run.started is not None:
+            return self.run.started.time
+        try:
+            return calendar.timegm(time.strptime(self.run.name.partition("-")[0], "%Y%m%dT%H%M%S"))
+        except ValueError:
+            return None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -105,7 +121,7 @@ class RunStatus:
             facts = self.run.finished.facts
             ended = SUCCEEDED if facts["succeeded"] else "ended with failures"
             return "interrupted" if facts["interrupted"] else ended
-        return liveness(self.run.holder, self.beat)
+        return liveness(self.holder, self.beat)
 
 
 @dataclass(frozen=True)
@@ -151,7 +167,7 @@ def look(store: Store, *, all_failures: bool = False) -> Status:
     places = list(_open_failures(index, failures.result(), run))
     shown = places if all_failures else places[:FAILURES]
     failed = _in_parallel(lambda place: _failed(store, place, names), shown)
-    status = run_status(store, run, index) if run is not None else None
+    status = run_status(store, run, index, at_work) if run is not None else None
     return Status(index, tuple(at_work), tuple(failed), len(places) - len(shown), status)
 
 
@@ -164,13 +180,20 @@ def newest_run(store: Store) -> PastRun | None:
     return None
 
 
-def run_status(store: Store, run: PastRun, index: RecordIndex) -> RunStatus:
-    """What became of a run and of its steps."""
-    beat = None if run.finished is not None else read_beat(store, run.name)
-    return RunStatus(run, beat, tuple(_step_states(run, index)))
+def run_status(store: Store, run: PastRun, index: RecordIndex, at_work: Sequence[AtWork] | None = None) -> RunStatus:
+    """What became of a run and of its steps. `at_work` are the claims that are held, looked up when not given."""
+    if run.finished is not None:
+        return RunStatus(run, run.holder, None, tuple(_step_states(run, index, set())))
+    if at_work is None:
+        at_work = _at_work(store, index, _newest_claims(store), {})
+    own = [work for work in at_work if work.holder.run == run.name]
+    holder = run.holder or next((work.holder for work in own), None)
+    steps = _step_states(run, index, {work.step for work in own})
+    return RunStatus(run, holder, read_beat(store, run.name), tuple(steps))
 
 
-def _step_states(run: PastRun, index: RecordIndex) -> Iterator[StepState]:
+def _step_states(run: PastRun, index: RecordIndex, held: Set[StepKey]) -> Iterator[StepState]:
+    """`held` are the steps on which the run has claims: its events come some seconds later."""
     for identity, entry in run.entries.items():
         event = run.latest.get(identity)
         if entry.action == Action.unneeded.value:
@@ -183,6 +206,8 @@ def _step_states(run: PastRun, index: RecordIndex) -> Iterator[StepState]:
             state = "done"
         else:
             state = event.kind.removeprefix("step.") if event is not None else "open"
+            if state in ("open", "waiting") and (layout.flat(entry.name), layout.short(identity)) in held:
+                state = "running"
         yield StepState(entry, state, event)
 
 
@@ -259,6 +284,7 @@ def _at_work(
     beats = dict(zip(runs, _in_parallel(lambda run: read_beat(store, run), runs), strict=True))
     return [
         AtWork(
+            step,
             _display(step, names),
             Holder(**{field: body[field] for field in HOLDER_FIELDS}),
             float(body["time"]),

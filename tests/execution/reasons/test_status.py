@@ -17,6 +17,7 @@ from marin.execution.reasons.status import SILENT_BEATS, Beat, blockers, duratio
 from marin.execution.running.claims import Claims, Holder, this_holder
 from marin.execution.running.context import Report
 from marin.execution.running.inline import InlineBackend
+from marin.execution.running.runlog import RunLog
 from marin.execution.running.watch import Heartbeat
 from marin.execution.running.worker import Outcome, StepTask
 from marin.storage import CountedStore, Store
@@ -78,6 +79,39 @@ def test_a_step_at_work_names_its_run_host_and_heartbeat(tmp_path: Path, local_s
         again = look(local_store).run
         assert again is not None
         assert (again.is_over, again.text) == (False, "its process is gone")
+
+
+def test_a_run_without_events_yet_is_told_from_its_claims(store: Store, probe: Probe) -> None:
+    target = upper(leaf("a", probe), probe)
+    plan = make_plan([target], store)
+    name = "20261130T000000-00000000"
+    RunLog(store, name).plan(plan)
+    claims = Claims(store, name, stale_after=90.0)
+    claims.beat()
+    young = look(store).run
+    assert young is not None
+    assert (young.holder, dict(young.counts)) == (None, {"open": 2})
+    first = next(one for one in plan.steps if one.name == "test/leaf")
+    assert not isinstance(claims.take(first.name, first.identity, 1, first.folder), Holder)
+    index = look(store).index
+    for seen in (look(store).run, run_status(store, read_run(store, name), index)):
+        assert seen is not None and seen.holder == claims.holder
+        assert seen.started == 1_795_996_800  # midnight, 30 November 2026, UTC: `date -u -d 2026-11-30 +%s`
+        assert dict(seen.counts) == {"running": 1, "open": 1}
+        assert seen.text.startswith("running, heartbeat ")
+
+
+def test_a_run_that_was_killed_before_its_events_were_written_is_gone(store: Store, probe: Probe) -> None:
+    plan = make_plan([leaf("a", probe)], store)
+    name = "20261130T000000-00000000"
+    RunLog(store, name).plan(plan)
+    claims = Claims(store, name, stale_after=90.0)
+    claims.holder = dataclasses.replace(claims.holder, started="another process has the number now")
+    claims.beat()
+    (first,) = plan.steps
+    assert not isinstance(claims.take(first.name, first.identity, 1, first.folder), Holder)
+    seen = look(store).run
+    assert seen is not None and seen.text == "its process is gone"
 
 
 def test_a_holder_elsewhere_is_silent_when_its_heartbeat_is_old() -> None:
