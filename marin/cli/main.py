@@ -117,13 +117,15 @@ def main(argv: list[str] | None = None) -> None:
     if known.command != "config":
         refuse_unknown(rest, parser.command(known.command).flags())
     from marin.execution import StepError
-    from marin.storage import StoreError
+    from marin.storage import InvalidPrefix, StoreError
 
     try:
         code = run_command(known, rest)
     except BrokenPipeError:
         sys.stderr.close()  # the interpreter would complain there of the standard output that it cannot flush
         code = 0
+    except InvalidPrefix as error:
+        fail(str(error), USAGE_ERROR)
     except (StepError, StoreError, OSError) as error:
         fail(str(error), RUN_ERROR)
     raise SystemExit(code)

@@ -8,6 +8,7 @@ from marin.storage.counted import CountedStore
 from marin.storage.store import (
     AlreadyExists,
     InvalidKey,
+    InvalidPrefix,
     MissingObject,
     ObjectInfo,
     Store,
@@ -24,6 +25,7 @@ __all__ = [
     "ChecksummedWriter",
     "CountedStore",
     "InvalidKey",
+    "InvalidPrefix",
     "MissingObject",
     "ObjectInfo",
     "Store",

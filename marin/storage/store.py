@@ -53,6 +53,14 @@ class InvalidKey(StoreError, ValueError):
     """A key with an empty, `.` or `..` part."""
 
 
+class InvalidPrefix(StoreError, ValueError):
+    """An address that cannot be a prefix: empty, misspelt, or a file."""
+
+
+MISSPELT = re.compile(r"(gs|gcs|s3|s3a|memory|file|local):(?!//)(.*)", re.DOTALL)
+"""A scheme without its two slashes, which would be a local folder of that name."""
+
+
 @dataclass(frozen=True)
 class ObjectInfo:
     """One listed object: its key relative to the store, and its size in bytes."""
@@ -180,13 +188,26 @@ def split_url(url: str) -> tuple[str, str]:
 def open_store(url: str | os.PathLike[str]) -> Store:
     """The store of a prefix: a local folder, or any address that fsspec knows (`gs://`, `s3://`, `memory://`).
 
-    Relative local prefixes are made absolute once, here.
+    Relative local prefixes are made absolute once, here. Raises `InvalidPrefix` for an address that can be no prefix.
     """
-    scheme, rest = split_url(os.fspath(url))
+    address = os.fspath(url)
+    if not address.strip():
+        raise InvalidPrefix("the prefix is empty; name a folder or a bucket")
+    misspelt = MISSPELT.match(address)
+    if misspelt:
+        rest = misspelt[2] if misspelt[1] in ("file", "local") else misspelt[2].lstrip("/")
+        raise InvalidPrefix(
+            f"the prefix {address} lacks slashes: did you mean {misspelt[1]}://{rest}? "
+            f"A local folder of that name is ./{address}"
+        )
+    scheme, rest = split_url(address)
     if scheme in ("file", "local"):
         from marin.storage.local import LocalStore
 
-        return LocalStore(Path(rest).expanduser().absolute())
+        root = Path(rest).expanduser().absolute()
+        if root.is_file():
+            raise InvalidPrefix(f"the prefix {address} is a file; name a folder with --prefix or MARIN_PREFIX")
+        return LocalStore(root)
     if scheme == "memory":
         from marin.storage.memory import MemoryStore
 

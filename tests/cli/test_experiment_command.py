@@ -169,6 +169,12 @@ def test_a_second_prefix_answers_and_is_shown_with_its_size(tmp_path: Path, caps
     assert not (tmp_path / "here").exists()
 
 
+def test_a_prefix_that_is_a_file_is_refused_at_planning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert code_of(filed, tmp_path / "file", "--dry-run") == 2
+    assert f"the prefix {tmp_path / 'file'} is a file" in capsys.readouterr().err
+
+
 def test_another_prefix_without_a_finished_step_is_a_wrong_address(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

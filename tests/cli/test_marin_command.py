@@ -68,6 +68,19 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_two(capsys: pytest.Captu
         assert line.startswith("error: ")
 
 
+def test_a_wrong_prefix_is_one_line_and_exit_code_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    for prefix in ("gs:/bucket", "", "file"):
+        for arguments in (("status",), ("pins",), ("verify",)):
+            assert run(*arguments, "--prefix", prefix) == 2
+            (line,) = capsys.readouterr().err.strip().splitlines()
+            assert line.startswith("error: the prefix ")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.parametrize(
     ("scale", "total", "active", "flops", "steps"),
     [

@@ -20,6 +20,7 @@ from marin.storage import (
     AlreadyExists,
     CountedStore,
     InvalidKey,
+    InvalidPrefix,
     MissingObject,
     ObjectInfo,
     Store,
@@ -346,6 +347,32 @@ def test_an_unwritable_prefix_is_an_error_with_the_way_out(tmp_path: Path) -> No
             open_store(prefix).check_writable()
         assert str(prefix) in str(caught.value)
         assert "--prefix" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "way_out"),
+    [
+        ("gs:/bucket/x", "did you mean gs://bucket/x? A local folder of that name is ./gs:/bucket/x"),
+        ("s3:/bucket", "did you mean s3://bucket?"),
+        ("gs:bucket", "did you mean gs://bucket?"),
+        ("file:/data/x", "did you mean file:///data/x?"),
+        ("", "empty; name a folder or a bucket"),
+        ("  ", "empty; name a folder or a bucket"),
+    ],
+)
+def test_an_address_that_can_be_no_prefix_is_refused_with_the_right_spelling(address: str, way_out: str) -> None:
+    with pytest.raises(InvalidPrefix) as caught:
+        open_store(address)
+    assert way_out in str(caught.value)
+
+
+def test_a_folder_that_is_named_like_an_address_can_be_given_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    open_store("./gs:/bucket").create("key", b"1")
+    assert (tmp_path / "gs:" / "bucket" / "key").read_bytes() == b"1"
+    assert open_store("notes:2026").url == str(tmp_path / "notes:2026")
 
 
 def test_errors_of_a_client_are_told_as_a_store_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
