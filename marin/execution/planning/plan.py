@@ -17,7 +17,14 @@ from marin.execution import layout
 from marin.execution.adopted import refuse_unadopted
 from marin.execution.artifact import Artifact, call_of
 from marin.execution.failures import StepError
-from marin.execution.identity import Recipe, dependency_identity, digest, identity_document, recipe_of
+from marin.execution.identity import (
+    Recipe,
+    UnstableValue,
+    dependency_identity,
+    digest,
+    identity_document,
+    recipe_of,
+)
 from marin.execution.planning.index import RecordIndex, find_records
 from marin.execution.records import Record, load_record
 from marin.execution.step import StepCall
@@ -118,7 +125,10 @@ def walk(targets: Iterable[Artifact]) -> Iterator[tuple[StepCall, Recipe]]:
             continue
         if id(call) in recipes:
             continue
-        recipes[id(call)] = recipe_of(call)
+        try:
+            recipes[id(call)] = recipe_of(call)
+        except UnstableValue as error:
+            raise UnstableValue(f"{call.name}: {error}") from error
         stack.append((call, True))
         upstream = [call_of(artifact) for _, artifact in recipes[id(call)].dependencies]
         stack.extend((above, False) for above in reversed(upstream) if above is not None)
@@ -130,7 +140,9 @@ def planned_steps(targets: list[Artifact]) -> tuple[list[PlannedStep], list[Plan
         raise StepError("a target of a run is what a step function returned, not a materialised artifact")
     identities: dict[int, str] = {}
     by_identity: dict[str, PlannedStep] = {}
+    functions: dict[tuple[str, str], Callable[..., object]] = {}
     for call, recipe in walk(targets):
+        _refuse_namesake(call, functions.setdefault((call.name, call.step.version), call.step.function))
         above = [dependency_identity(artifact, identities) for _, artifact in recipe.dependencies]
         document = identity_document(call, recipe, above)
         identity = digest(document)
@@ -140,6 +152,16 @@ def planned_steps(targets: list[Artifact]) -> tuple[list[PlannedStep], list[Plan
             by_identity[identity] = PlannedStep(call, recipe, identity, document, upstream)
     chosen = [by_identity[identities[id(call_of(target))]] for target in targets]
     return list(by_identity.values()), list(dict.fromkeys(chosen))
+
+
+def _refuse_namesake(call: StepCall, first: Callable[..., object]) -> None:
+    """Raise `StepError` when two functions share a name and version: their results would be taken for each other's."""
+    own = call.step.function
+    if own is not first and (own.__module__, own.__qualname__) != (first.__module__, first.__qualname__):
+        raise StepError(
+            f"the step {call.name!r}, version {call.step.version!r}, is two functions: "
+            f"{first.__module__}:{first.__qualname__} and {own.__module__}:{own.__qualname__}; rename one of the steps"
+        )
 
 
 def make_plan(

@@ -19,6 +19,7 @@ from marin.execution.artifact import Artifact, FileInfo
 from marin.execution.codec import encode
 from marin.execution.failures import Cancelled, FailureClass, LeaseLost, StepError
 from marin.execution.fields import External, found_in
+from marin.execution.fitting import misfit_of_result
 from marin.execution.records import Flow
 from marin.execution.redaction import redact, refuse_exposed
 from marin.execution.running.captured_log import captured_log
@@ -199,4 +200,8 @@ def _checked_result(task: StepTask, artifact: Any) -> Any:
         raise StepError(
             f"{task.spec.display} returned a {type(artifact).__name__}; it is declared to return {declared}"
         )
-    return encode(artifact, home=task.spec.store.url)
+    result = encode(artifact, home=task.spec.store.url)
+    misfit = misfit_of_result(result, task.result_type)
+    if misfit is not None:
+        raise StepError(f"{task.spec.display} returned a {task.result_type.__name__} that is none: {misfit}")
+    return result

@@ -20,11 +20,11 @@ from marin.execution.adopted import adopted
 from marin.execution.artifact import Artifact, FileInfo, bind, call_of
 from marin.execution.codec import Reference, decode, encode, qualified_name
 from marin.execution.failures import StepError
+from marin.execution.fitting import misfit_of_fields
 from marin.execution.identity import digest, identity_document, recipe_of
 from marin.execution.planning.index import find_records
 from marin.execution.records import Record, load_record, materialise_record, output_digest
 from marin.execution.upkeep.custody import Custodian
-from marin.execution.upkeep.fitting import misfit
 from marin.execution.upkeep.transfer import Progress, Transfer, transfer
 from marin.execution.upkeep.verify import AT_ONCE, damage_of, sha256_of
 from marin.storage import AlreadyExists, Store, open_store
@@ -243,7 +243,7 @@ def check_result(store: Store, result: Any, kind: type[Artifact]) -> Any:
         artifact = decode(result, kind, load)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StepError(f"the result does not fit {kind.__name__}: {type(error).__name__}: {error}") from error
-    wrong = misfit(artifact, kind, "result")
+    wrong = misfit_of_fields(artifact)
     if wrong is not None:
         raise StepError(f"the result does not fit {kind.__name__}: {wrong}")
     return encode(artifact, home=store.url)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from marin.execution import layout
 from marin.execution.artifact import FileInfo
+from marin.execution.codec import Reference
 from marin.execution.failures import StepError
+from marin.execution.identity import digest
 from marin.execution.planning.index import RecordIndex
 from marin.execution.planning.record_stream import stream_records
-from marin.execution.records import Record
-from marin.storage import MissingObject, Store
+from marin.execution.records import Record, load_record, output_digest
+from marin.storage import MissingObject, Store, open_store
 
 CHUNK = 1 << 22
 """Bytes read at once."""
@@ -39,7 +41,31 @@ def damage_of(store: Store, record: Record, *, digests: bool) -> list[str]:
     """What is wrong with a record's files, one text each. Without `digests` only sizes are compared."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="marin-verify") as pool:
         found = pool.map(lambda file: file_damage(store, file, digests=digests), record.files)
-        return [damage for damage in found if damage is not None]
+        return [*record_damage(store, record), *(damage for damage in found if damage is not None)]
+
+
+def record_damage(store: Store, record: Record) -> list[str]:
+    """What in a record does not agree with itself: its key, its recipe, its files and result."""
+    found = []
+    place = layout.record_key(record.name, record.identity, record.generation)
+    if record.key != place:
+        found.append(f"the record says that it belongs under {place}")
+    if digest(record.recipe) != record.identity:
+        found.append("the record's recipe is not the one that its identity says")
+    known = {dependency.record: dependency.output_digest for dependency in record.dependencies}
+
+    def digest_of(reference: Reference) -> str:
+        if "$prefix" not in reference and reference["$artifact"] in known:
+            return known[reference["$artifact"]]
+        home = open_store(reference["$prefix"]) if "$prefix" in reference else store
+        return load_record(home, reference["$artifact"]).output_digest
+
+    try:
+        if output_digest(record.files, record.result, digest_of) != record.output_digest:
+            found.append("the record's list of files or its result is not what its output digest says")
+    except StepError as error:
+        found.append(f"its result refers to what cannot be read: {error}")
+    return found
 
 
 def file_damage(store: Store, file: FileInfo, *, digests: bool, listed: Mapping[str, int] | None = None) -> str | None:
@@ -184,7 +210,7 @@ class _Check:
         key, record, futures = self._open.popleft()
         results = [future.result() for future in futures]
         self._sound.update(file for file, damage in zip(record.files, results, strict=True) if damage is None)
-        found = [damage for damage in results if damage is not None]
+        found = [*record_damage(self.store, record), *(damage for damage in results if damage is not None)]
         if found:
             self.damage[key] = found
         self._queued -= len(futures)

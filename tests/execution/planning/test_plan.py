@@ -17,6 +17,7 @@ from marin.execution import (
     RunOptions,
     RunResult,
     StepError,
+    UnstableValue,
     current_run,
     make_plan,
     runtime,
@@ -338,3 +339,17 @@ def test_a_changed_leaf_costs_the_listing_and_two_creates(store: Store, probe: P
     of_the_step = [key for key in created if not key.startswith(("_runs/", "_probe/"))]
     (done,) = [step for step in plan.steps if step.name == "plan/top"]
     assert of_the_step == [f"_claims/plan.top-{done.identity[:10]}/000001.json", done.record_key]
+
+
+def test_two_functions_of_one_name_and_version_are_refused(store: Store) -> None:
+    @step("plan/base", version="1", inline=True)
+    def other(settings: Settings = Settings()) -> Value:
+        return Value(number=2)
+
+    with pytest.raises(StepError, match=r"'plan/base', version '1', is two functions: .*base and .*other; rename"):
+        make_plan([base(), other()], store)
+
+
+def test_a_value_without_a_stable_form_names_its_step(store: Store) -> None:
+    with pytest.raises(UnstableValue, match=r"plan/top: settings\.factor holds"):
+        make_plan([top(base(), Settings(factor=lambda: 1))], store)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import io
 import json
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,16 @@ from tests.execution.graphs import (
     squares,
     upper,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Artifact):
+    """Fields of several types."""
+
+    count: int
+    share: float
+    names: tuple[str, ...]
+    first: float | None
 
 
 def run(target: Artifact, store: Store, backend: Any = InlineBackend, **options: Any) -> RunResult:
@@ -484,3 +495,22 @@ def test_a_plain_console_says_what_became_of_each_step(store: Store, probe: Prob
     assert any("\u2713 test/squares-" in line and "2 of 2 numbers, 2B in 2 files" in line for line in lines)
     assert any("\u2717 test/failing-" in line and "StepError: the crawl has no pages" in line for line in lines)
     assert any("test/joined-" in line and "blocked: needs test/failing-" in line for line in lines)
+
+
+@pytest.mark.parametrize("value", ["five", None, True, [5]])
+def test_a_result_whose_field_is_no_such_type_fails_the_step_that_made_it(store: Store, value: Any) -> None:
+    @step("run/typed", version="1", inline=True)
+    def typed() -> Counted:
+        return Counted(count=value, share=1, names=["a"], first=None)  # type: ignore[arg-type]
+
+    failure = failure_of(run(typed(), store))
+    assert failure.expected and "run/typed" in failure.message and "result.count is" in failure.message
+    assert store.list("_steps") == []
+
+
+def test_a_result_may_say_a_whole_float_as_an_int_and_a_tuple_as_a_list(store: Store) -> None:
+    @step("run/typed", version="1", inline=True)
+    def typed() -> Counted:
+        return Counted(count=5, share=1, names=["a"], first=0.5)  # type: ignore[arg-type]
+
+    assert run(typed(), store).succeeded

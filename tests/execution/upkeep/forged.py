@@ -11,15 +11,21 @@ from dataclasses import dataclass, field
 
 from marin.execution import layout
 from marin.execution.artifact import FileInfo
+from marin.execution.identity import digest
 from marin.execution.records import Dependency, Record, output_digest
 from marin.storage import Store
 
 LONG_AGO = 1_700_000_000.0
 
 
-def identity_of(text: str) -> str:
-    """An identity, the same for the same text."""
-    return hashlib.sha256(text.encode()).hexdigest()
+def recipe_of(name: str, config: object = None) -> dict[str, object]:
+    """The recipe of a step: its name and a config. What it was made from stands in its record alone."""
+    return {"schema": 1, "name": name, "version": "1", "config": config, "dependencies": []}
+
+
+def identity_of(name: str) -> str:
+    """The identity of a step of that name without a config."""
+    return digest(recipe_of(name))
 
 
 def run_of(number: int, age: float = 0.0) -> str:
@@ -59,7 +65,8 @@ class Forge:
         identity = identity_of(name)
         folder = layout.attempt_folder(layout.step_folder(name, label, identity), generation, run_of(generation))
         listed = tuple(files) if files is not None else (self.file(f"{folder}/out.txt", name.encode()),)
-        above = tuple(above)
+        above, refers_to = tuple(above), tuple(refers_to)
+        outputs = {one.key: one.output_digest for one in refers_to}
         result = {"parts": [{"$artifact": one.key} for one in refers_to]}
         record = Record(
             key=layout.record_key(name, identity, generation),
@@ -73,18 +80,12 @@ class Forge:
             result=result,
             files=listed,
             flows=(),
-            recipe={
-                "schema": 1,
-                "name": name,
-                "version": "1",
-                "config": config,
-                "dependencies": [[f"from[{i}]", one.identity] for i, one in enumerate(above)],
-            },
+            recipe=recipe_of(name, config),
             dependencies=tuple(
                 Dependency(f"from[{i}]", one.name, one.identity, one.key, one.output_digest)
                 for i, one in enumerate(above)
             ),
-            output_digest=output_digest(listed, result, lambda reference: reference["$artifact"]),
+            output_digest=output_digest(listed, result, lambda reference: outputs[reference["$artifact"]]),
             code_digest="",
             provenance={
                 "run": run_of(generation),

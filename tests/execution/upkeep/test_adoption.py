@@ -11,10 +11,10 @@ from typing import Any, Literal
 import pytest
 
 from marin.execution import Action, Artifact, StepError, adopted, current_run, make_plan, materialise, step
+from marin.execution.fitting import misfit
 from marin.execution.planning.plan import planned_steps
 from marin.execution.records import Record, load_record
 from marin.execution.upkeep.adoption import Adoption, adopt, find_files, place_in
-from marin.execution.upkeep.fitting import misfit
 from marin.execution.upkeep.tombstones import bury, plan_tombstone
 from marin.execution.upkeep.verify import damage_of
 from marin.storage import Store, open_store

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -39,6 +41,36 @@ def test_a_sound_prefix_has_no_damage(store: Store) -> None:
     assert verify_steps(store, keys(store), progress=seen.append) == {}
     assert [checked.steps for checked in seen] == list(range(1, 21))
     assert seen[-1] == Checked(20, 20, 20, sum(record.size for record in forge.records.values()))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda body: body["recipe"].update(config={"x": 1}), "recipe is not the one that its identity says"),
+        (lambda body: body.update(result={"parts": [1]}), "not what its output digest says"),
+        (lambda body: body.update(files=[]), "not what its output digest says"),
+        (lambda body: body["files"][0].update(sha256="0" * 64), "not what its output digest says"),
+        (lambda body: body.update(name="test/other"), "belongs under _steps/test.other-"),
+    ],
+)
+def test_a_record_that_does_not_agree_with_itself_is_damage(
+    store: Store, change: Callable[[dict[str, Any]], None], says: str
+) -> None:
+    forge = Forge(store)
+    record = forge.step("test/a", refers_to=[forge.step("test/b")])
+    assert verify_steps(store, keys(store)) == {}
+    body = json.loads(store.read(record.key))
+    change(body)
+    store.put(record.key, json.dumps(body).encode())
+    assert says in " ".join(verify_steps(store, keys(store))[record.key])
+    assert says in " ".join(damage_of(store, load_record(store, record.key), digests=False))
+
+
+def test_a_record_under_another_ones_key_is_damage(store: Store) -> None:
+    forge = Forge(store)
+    one, other = forge.step("test/a"), forge.step("test/b")
+    store.put(other.key, store.read(one.key))
+    assert list(verify_steps(store, keys(store))) == [other.key]
 
 
 def test_missing_cut_and_changed_files_are_told_apart_and_named(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Whether a value is what an annotation says, all the way down. For results that people write by hand."""
+"""Whether a value is what an annotation says, all the way down."""
 
 from __future__ import annotations
 
@@ -6,7 +6,29 @@ import dataclasses
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
+
+from marin.execution.artifact import Artifact
+from marin.execution.codec import decode
+
+
+def misfit_of_result(result: Any, kind: type[Artifact]) -> str | None:
+    """What in a result's JSON form does not fit the fields of its artifact class, or None."""
+    try:
+        artifact = decode(result, kind, lambda reference, wanted: object.__new__(wanted))
+    except (KeyError, TypeError, ValueError) as error:
+        return f"the result does not fit {kind.__name__} ({type(error).__name__}: {error})"
+    return misfit_of_fields(artifact)
+
+
+def misfit_of_fields(artifact: Artifact) -> str | None:
+    """What in the fields of an artifact does not fit them, or None."""
+    hints = typing.get_type_hints(type(artifact))
+    for field in dataclasses.fields(cast(Any, artifact)):
+        text = misfit(getattr(artifact, field.name), hints[field.name], f"result.{field.name}")
+        if text is not None:
+            return text
+    return None
 
 
 def misfit(value: Any, annotation: Any, path: str) -> str | None:
@@ -36,7 +58,9 @@ def _is_instance(value: Any, kind: type) -> bool:
 
 
 def _parts(value: Any, arguments: tuple[Any, ...]) -> Iterable[tuple[Any, Any, str]]:
-    """(value, annotation, place) of what lies one level down."""
+    """(value, annotation, place) of what lies one level down. An artifact inside a value has a record of its own."""
+    if isinstance(value, Artifact):
+        return
     if dataclasses.is_dataclass(value):
         hints = typing.get_type_hints(type(value))
         for field in dataclasses.fields(value):
@@ -59,4 +83,5 @@ def _placed(part: tuple[Any, Any, str], path: str) -> tuple[Any, Any, str]:
 
 def _wrong(value: Any, annotation: Any, path: str) -> str:
     wanted = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    return f"{path} is {value!r}, which is no {wanted}"
+    shown = f"an artifact {type(value).__name__}" if isinstance(value, Artifact) else repr(value)
+    return f"{path} is {shown}, which is no {wanted}"
