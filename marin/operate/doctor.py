@@ -1,17 +1,18 @@
 """`doctor`: look at the installation, the machine, the store and the cluster, and say what to do.
 
-The store's self-test removes its probe; of a local prefix only empty folders are left.
+The store's self-test removes its probe; of a local prefix only empty folders are left, and none is created.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 from marin.execution.cluster.address import split_address, unreachable
 from marin.execution.cluster.token import refused
 from marin.operate.findings import Finding, Level
-from marin.operate.machine import check_disk, check_memory, check_shared_memory, check_temporary
+from marin.operate.machine import check_disk, check_memory, check_shared_memory, check_temporary, existing
 from marin.operate.packages import check_packages
 from marin.storage import StoreError, open_store, split_url
 
@@ -33,6 +34,11 @@ def doctor(prefix: str, cluster: str | None = None) -> list[Finding]:
 def check_store(prefix: str) -> Finding:
     """The prefix can be written and creates an object only once: what every claim and record rests on."""
     try:
+        missing = _missing_folder(prefix)
+        if missing is not None:
+            with tempfile.TemporaryDirectory(prefix=".marin-probe-", dir=existing(missing)) as folder:
+                open_store(folder).check_writable()
+            return Finding("store", Level.ok, f"{prefix} does not exist yet; the first run can create it")
         open_store(prefix).check_writable()
     except StoreError as error:
         return Finding("store", Level.fail, str(error), "mend that before any run")
@@ -44,6 +50,12 @@ def check_store(prefix: str) -> Finding:
             "check the address and the credentials of its scheme",
         )
     return Finding("store", Level.ok, f"{prefix} is writable, and a second create of one key is refused")
+
+
+def _missing_folder(prefix: str) -> Path | None:
+    """The folder of a local prefix that does not exist: to look is not to create it. None for any other prefix."""
+    root = open_store(prefix).local_path("key")
+    return root.parent if root is not None and not root.parent.exists() else None
 
 
 def check_cluster(address: str | None) -> Finding:

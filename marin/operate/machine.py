@@ -45,7 +45,7 @@ def check_disk(folder: Path) -> Finding:
     """Free space where a local prefix lies; the folder itself may not exist yet."""
     return grade(
         "disk",
-        shutil.disk_usage(_existing(folder)).free,
+        shutil.disk_usage(existing(folder)).free,
         DISK_GB,
         f"free at {folder}",
         "free some, or choose a prefix elsewhere with --prefix or MARIN_PREFIX",
@@ -57,7 +57,7 @@ def check_temporary(folder: Path | None = None) -> Finding:
     place = folder or Path(tempfile.gettempdir())
     return grade(
         "scratch",
-        shutil.disk_usage(_existing(place)).free,
+        shutil.disk_usage(existing(place)).free,
         SPOOL_GB,
         f"free at {place}",
         "free some, or set TMPDIR to a folder with room",
@@ -74,7 +74,7 @@ def check_shared_memory(folder: Path = Path("/dev/shm")) -> list[Finding]:
     return [finding if finding.level is Level.ok else Finding(finding.subject, Level.warn, finding.detail, way_out)]
 
 
-def _existing(folder: Path) -> Path:
+def existing(folder: Path) -> Path:
     """The nearest folder that exists, at or above the given one."""
     place = folder.absolute()
     while not place.exists():

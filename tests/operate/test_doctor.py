@@ -34,6 +34,9 @@ def test_every_line_says_how_it_went_and_every_trouble_has_a_way_out(tmp_path: P
 
 def test_the_doctor_leaves_nothing_in_a_store(tmp_path: Path) -> None:
     doctor(str(tmp_path / "prefix"))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "prefix").mkdir()
+    doctor(str(tmp_path / "prefix"))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -112,6 +115,8 @@ def test_little_shared_memory_is_never_fatal(tmp_path: Path, monkeypatch: pytest
 
 def test_a_good_store_passes_its_self_test(tmp_path: Path) -> None:
     assert check_store(str(tmp_path)).level is Level.ok
+    fresh = check_store(str(tmp_path / "a" / "b"))
+    assert (fresh.level, "does not exist yet" in fresh.detail) == (Level.ok, True)
 
 
 def test_a_prefix_below_a_file_fails_and_is_named(tmp_path: Path) -> None:
