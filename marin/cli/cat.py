@@ -8,8 +8,13 @@ from typing import BinaryIO
 
 from marin.execution import Artifact, StepError
 from marin.execution.artifact import bind
-from marin.execution.reasons.selection import find_record
+from marin.execution.planning.index import list_records
+from marin.execution.reasons.selection import SHOWN, displays, find_record, keys_meant, several
+from marin.execution.records import load_record
 from marin.storage import MissingObject, Store
+
+NAMED = 5
+"""Files that an error names."""
 
 
 def cat(store: Store, what: str, file: str | None, limit: int) -> int:
@@ -23,9 +28,32 @@ def cat(store: Store, what: str, file: str | None, limit: int) -> int:
             while chunk := source.read(1 << 20):
                 sys.stdout.buffer.write(chunk)
     except MissingObject as error:
+        if file is None:
+            explain_what_it_is(store, what)
         raise StepError(f"{error}; list what is there with `marin ls`, or name a step and a FILE of it") from error
     sys.stdout.buffer.flush()
     return 0
+
+
+def explain_what_it_is(store: Store, what: str) -> None:
+    """Raise `StepError` that names files, when what was asked for is a folder or a step."""
+    folder = what.strip("/")
+    found = [info.key for info in store.list(folder)] if folder else []
+    if found:
+        raise StepError(f"{what} is a folder; name a file of it, such as {_some(found)}")
+    keys = keys_meant(store, what, list_records(store))
+    if len(keys) == 1:
+        record = load_record(store, keys[0])
+        files = [file.name for file in record.files]
+        way_out = f"name a file of it: `marin cat {what} FILE` with {_some(files)}" if files else "it has no files"
+        raise StepError(f"{what} is the step {record.display}; {way_out}")
+    if keys:
+        raise several(what, displays(store, keys[:SHOWN]), len(keys))
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more (`marin ls`)" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def open_thing(store: Store, what: str, file: str | None) -> BinaryIO:

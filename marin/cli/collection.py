@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, fail
+from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, fail, nearest
 from marin.cli.verify import counted, status_line
 from marin.execution import layout
 from marin.execution.planning.index import StepKey
@@ -27,10 +27,10 @@ SHOWN = 20
 
 def gc(store: Store, experiments: Iterable[str], keep_days: float, grace_hours: float, *, delete: bool) -> int:
     """Print what would go, by step and reason; remove it when asked to. Exit code 1 when something could not go."""
-    try:
-        rules = Rules(keep=keep_days * DAY, grace=grace_hours * HOUR)
-    except ValueError as error:
-        fail(str(error), USAGE_ERROR)
+    for flag, value in (("--keep-days", keep_days), ("--grace-hours", grace_hours)):
+        if not value >= 0:
+            fail(f"{flag} {value:g}: a number that is not negative", USAGE_ERROR)
+    rules = Rules(keep=keep_days * DAY, grace=grace_hours * HOUR)
     planned: dict[StepKey, str] = {}
     for one in experiments:
         planned |= planned_by_experiment(one)
@@ -90,7 +90,11 @@ def print_some(what: str, lines: list[str]) -> None:
 def planned_by_experiment(text: str) -> dict[StepKey, str]:
     """The steps that `FILE[:SCALE]` plans, at one scale or at all; exits with 2 when they cannot be told."""
     path, separator, scale = text.rpartition(":")
-    if not separator or scale not in scale_names():
+    if not separator or Path(text).is_file():
+        path, scale = text, ""
+    elif scale not in scale_names():
+        if Path(path).is_file():
+            fail(f"--experiment {text}: {scale!r} is no scale{nearest(scale, scale_names())}", USAGE_ERROR)
         path, scale = text, ""
     build = _build_of(path)
     planned: dict[StepKey, str] = {}

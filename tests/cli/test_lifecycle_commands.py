@@ -171,8 +171,12 @@ def test_gc_does_nothing_for_an_experiment_that_it_cannot_plan(
         assert message in the_one_error(capsys)
     assert run("gc", "--experiment", "nowhere.py:smoke", "--prefix", prefix) == 2
     assert "there is no such file" in the_one_error(capsys)
-    assert run("gc", "--keep-days", "-1", "--prefix", prefix) == 2
-    assert "not negative" in the_one_error(capsys)
+    (tmp_path / "sound.py").write_text(EXPERIMENT)
+    assert run("gc", "--experiment", f"{tmp_path / 'sound.py'}:smok", "--prefix", prefix) == 2
+    assert "'smok' is no scale; did you mean smoke" in the_one_error(capsys)
+    for flag in ("--keep-days", "--grace-hours"):
+        assert run("gc", flag, "-3", "--prefix", prefix) == 2
+        assert f"{flag} -3: a number that is not negative" in the_one_error(capsys)
 
 
 # --- pins ---

@@ -68,6 +68,21 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_two(capsys: pytest.Captu
         assert line.startswith("error: ")
 
 
+def test_cat_of_a_step_or_a_folder_says_what_it_is_and_names_files(
+    prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = next(path.relative_to(prefix) for path in Path(prefix).rglob("text.txt")).parent
+    for what, told in (
+        ("greeting", "is the step test/text-"),
+        ("test/text", "text.txt"),
+        (str(folder), f"{folder} is a folder; name a file of it, such as {folder}/text.txt"),
+        ("_steps", "_steps is a folder; name a file of it, such as _steps/test.text-"),
+    ):
+        assert run("cat", what, "--prefix", prefix) == 1
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert told in line
+
+
 def test_a_wrong_prefix_is_one_line_and_exit_code_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
