@@ -24,6 +24,12 @@ def answering_records(store: Store, index: RecordIndex | None = None) -> Iterato
             print(f"damaged: {record}", file=sys.stderr)
 
 
+def removed_text(record: Record, index: RecordIndex) -> str:
+    """What a line says of a record that has a tombstone: the sizes that it tells are those of bytes that are gone."""
+    is_buried = index.is_tombstoned(record.name, record.identity, record.generation)
+    return "  bytes removed (tombstone)" if is_buried else ""
+
+
 def list_things(store: Store, what: str | None) -> int:
     """Print the steps of a prefix, the files of a step, or the objects of a folder."""
     if what is None:
@@ -41,9 +47,10 @@ def list_things(store: Store, what: str | None) -> int:
 
 def _list_steps(store: Store) -> int:
     empty = True
-    for record in answering_records(store):
+    index = list_records(store)
+    for record in answering_records(store, index):
         empty = False
-        print(f"{number(record.size):>10}B  {record.display:<48} {record.path}")
+        print(f"{number(record.size):>10}B  {record.display:<48} {record.path}{removed_text(record, index)}")
     if empty:
         print(f"no finished step in {store.url}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from marin.cli.ls import answering_records
+from marin.cli.ls import answering_records, removed_text
 from marin.execution import layout
 from marin.execution.planning.index import list_records
 from marin.execution.reasons.past_runs import find_run, read_run
@@ -65,10 +65,14 @@ def _print_done(store: Store, seen: Status, everything: bool) -> None:
         print(f"no finished step in {store.url}")
     elif everything or count <= LISTED:
         for record in answering_records(store, seen.index):
-            print(f"done     {_done_line(record)}")
+            print(f"done     {_done_line(record)}{removed_text(record, seen.index)}")
     else:
+        buried = done_by_name(
+            step for step, generation in seen.index.generations.items() if (*step, generation) in seen.index.tombstones
+        )
         for name, steps in done_by_name(seen.index.generations).items():
-            print(f"done     {name:<48} {steps} step{'s' if steps > 1 else ''}")
+            gone = f", {buried[name]} with bytes removed (tombstone)" if name in buried else ""
+            print(f"done     {name:<48} {steps} step{'s' if steps > 1 else ''}{gone}")
 
 
 def _done_line(record: Record) -> str:

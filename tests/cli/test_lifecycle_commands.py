@@ -179,6 +179,21 @@ def test_gc_does_nothing_for_an_experiment_that_it_cannot_plan(
         assert f"{flag} -3: a number that is not negative" in the_one_error(capsys)
 
 
+def test_status_and_ls_say_of_which_steps_the_bytes_were_removed(
+    prefix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("tombstone", "greeting", "--yes", "--prefix", prefix) == 0
+    capsys.readouterr()
+    for command in ("ls", "status"):
+        assert run(command, "--prefix", prefix) == 0
+        told = [line for line in capsys.readouterr().out.splitlines() if "bytes removed" in line]
+        assert len(told) == 1 and "(greeting)" in told[0]
+    monkeypatch.setattr("marin.cli.status.LISTED", 1)
+    assert run("status", "--prefix", prefix) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if "bytes removed" in line]
+    assert len(told) == 1 and "test/text" in told[0] and "1 step, 1 with bytes removed" in told[0]
+
+
 # --- pins ---
 
 
