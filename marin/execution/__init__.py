@@ -1,7 +1,7 @@
 """Steps, identity, plan, records, claims and the runner: a graph of content-hashed steps over an object store.
 
-This room knows no machine learning, and is the only one that imports Ray (in `cluster` and `gang`, when something
-has to run).
+This room knows no machine learning. What a graph is made of lies here; on it stand `planning`, `running`, `reasons`,
+and beside each other `cluster`, the only room that imports Ray (when something has to run), and `upkeep`.
 """
 
 from marin.execution.adopted import adopted
