@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from marin.execution.artifact import Artifact
 from marin.execution.codec import decode
@@ -21,11 +22,17 @@ def misfit_of_result(result: Any, kind: type[Artifact]) -> str | None:
     return misfit_of_fields(artifact)
 
 
+@functools.cache
+def _annotations(kind: type) -> dict[str, Any]:
+    """The annotations of a dataclass's fields."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
 def misfit_of_fields(artifact: Artifact) -> str | None:
     """What in the fields of an artifact does not fit them, or None."""
-    hints = typing.get_type_hints(type(artifact))
-    for field in dataclasses.fields(cast(Any, artifact)):
-        text = misfit(getattr(artifact, field.name), hints[field.name], f"result.{field.name}")
+    for name, annotation in _annotations(type(artifact)).items():
+        text = misfit(getattr(artifact, name), annotation, f"result.{name}")
         if text is not None:
             return text
     return None
@@ -62,9 +69,8 @@ def _parts(value: Any, arguments: tuple[Any, ...]) -> Iterable[tuple[Any, Any, s
     if isinstance(value, Artifact):
         return
     if dataclasses.is_dataclass(value):
-        hints = typing.get_type_hints(type(value))
-        for field in dataclasses.fields(value):
-            yield getattr(value, field.name), hints[field.name], f".{field.name}"
+        for name, annotation in _annotations(type(value)).items():
+            yield getattr(value, name), annotation, f".{name}"
     elif isinstance(value, Mapping) and len(arguments) == 2:
         for key, item in value.items():
             yield item, arguments[1], f".{key}"

@@ -48,8 +48,8 @@ class CheckpointPolicy:
             raise ValueError(f"checkpoints.every_steps is {self.every_steps}; give at least 1")
         if self.keep_last < 2:
             raise ValueError(
-                f"checkpoints.keep_last is {self.keep_last}; at least 2 must stay: a holder that was taken for dead may "
-                "still remove one, and its successor may be loading that very one"
+                f"checkpoints.keep_last is {self.keep_last}; at least 2 must stay: a holder that was taken for dead "
+                "may still remove one, and its successor may be loading that very one"
             )
 
 
