@@ -31,7 +31,8 @@ def _annotations(kind: type) -> dict[str, Any]:
 
 def misfit_of_fields(artifact: Artifact) -> str | None:
     """What in the fields of an artifact does not fit them, or None."""
-    for name, annotation in _annotations(type(artifact)).items():
+    kind: type = type(artifact)
+    for name, annotation in _annotations(kind).items():
         text = misfit(getattr(artifact, name), annotation, f"result.{name}")
         if text is not None:
             return text
@@ -69,7 +70,8 @@ def _parts(value: Any, arguments: tuple[Any, ...]) -> Iterable[tuple[Any, Any, s
     if isinstance(value, Artifact):
         return
     if dataclasses.is_dataclass(value):
-        for name, annotation in _annotations(type(value)).items():
+        kind: type = type(value)
+        for name, annotation in _annotations(kind).items():
             yield getattr(value, name), annotation, f".{name}"
     elif isinstance(value, Mapping) and len(arguments) == 2:
         for key, item in value.items():
