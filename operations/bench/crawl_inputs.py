@@ -19,6 +19,7 @@ class Inputs:
         pages: pages of each WARC for rows with a slow peer.
         rounds: turns of each side; the best counts.
         large_mb: size of the WARC for the memory row, decompressed.
+        texts: files of JSON lines with a `text` each, for rows that need no pages.
     """
 
     warcs: tuple[Path, ...]
@@ -26,6 +27,7 @@ class Inputs:
     pages: int
     rounds: int
     large_mb: int
+    texts: tuple[Path, ...] = ()
 
 
 def html_pages(warc: Path, limit: int) -> list[str]:

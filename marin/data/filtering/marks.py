@@ -23,20 +23,17 @@ POLICY_PHRASES = (
     "javascript",
 )
 """What C4 passes over lines for, in lower case."""
-_POLICY_PARTS = ("javascript", "policy", "cookies", "terms")
 
 
 def marks_of(piece: str) -> int:
     """The marks of a piece without white space, as bits."""
-    marks = PERSONAL if may_be_personal(piece) else 0
     lowered = piece.lower()
-    if any(part in lowered for part in _POLICY_PARTS):
-        marks |= POLICY
-    if "lorem" in lowered:
-        marks |= FILLER
-    if not piece.isalnum():
-        if "[" in piece:
-            marks |= CITATION
-        if "{" in piece:
-            marks |= CURLY
-    return marks
+    policy = "javascript" in lowered or "policy" in lowered or "cookies" in lowered or "terms" in lowered
+    marks = (POLICY if policy else 0) | (FILLER if "lorem" in lowered else 0)
+    if piece.isalpha():
+        return marks
+    if "[" in piece:
+        marks |= CITATION
+    if "{" in piece:
+        marks |= CURLY
+    return marks | PERSONAL if may_be_personal(piece) else marks

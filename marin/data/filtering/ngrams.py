@@ -15,8 +15,9 @@ from marin.data.filtering.config import DUPLICATE_N_GRAMS, TOP_N_GRAMS
 
 Integers = NDArray[np.int64]
 
+_KEY_BITS = 63
 _WORD_BITS = 20
-"""Bits of the greatest word number, so that two of them and a place go into one whole number."""
+"""Bits of a word number from which words are numbered anew, so that two of them and a place go into a key."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,11 @@ def _repeated(places: Integers, heads: Integers, tails: Integers, owner: Integer
         return _Grams(places, places, places, places)
     place_bits = int(places.max()).bit_length()
     tail_bits = int(tails.max()).bit_length()
-    # The place is in the key, so that sorting whole numbers, which is fast, keeps equal n-grams in order.
     keys = heads << tail_bits
     keys |= tails
+    if int(keys.max()).bit_length() + place_bits > _KEY_BITS:
+        keys = np.unique(keys, return_inverse=True)[1].astype(np.int64)
+    # The place is in the key, so that sorting whole numbers, which is fast, keeps equal n-grams in order.
     keys <<= place_bits
     keys |= places
     keys.sort()

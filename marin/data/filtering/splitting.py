@@ -81,7 +81,7 @@ def split_piece(piece: str) -> list[str]:
     if piece.isascii():
         return _split_ascii(piece)
     if not UNSPACED_CHARACTER.search(piece):
-        return _split_spaced(piece)
+        return _split_accented(piece)
     words: list[str] = []
     for part in UNSPACED_CHARACTER.split(piece):
         if part:
@@ -108,6 +108,16 @@ def _split_ascii(piece: str) -> list[str]:
     if core[-1] in _UNIT_ENDS and not core.isalpha() and core not in specials:
         return _split_spaced(piece)
     return _rejoined([*before, *specials.get(core, (core,)), *after, *stop], specials)
+
+
+def _split_accented(piece: str) -> list[str]:
+    """The shapes that most words with letters or signs beyond ASCII have; all others go the long way."""
+    if piece.isalpha():
+        return [piece]
+    word, last = piece[:-1], piece[-1]
+    if word.isalpha() and (last in ",;:!?)،؛»”" or (last == "." and _is_small(word[-1]))):
+        return [*special_pieces().get(word, (word,)), last]
+    return _split_spaced(piece)
 
 
 def _split_spaced(piece: str) -> list[str]:
@@ -147,9 +157,9 @@ def _rejoined(words: list[str], specials: dict[str, tuple[str, ...]]) -> list[st
     """Words with neighbours that read like a face or an abbreviation put together again, as in ``(see below):``."""
     joined = words[:1]
     for word in words[1:]:
-        both = joined[-1] + word
-        if len(both) <= _LONGEST_REJOINED and specials.get(both) == (both,):
-            joined[-1] = both
+        short = len(joined[-1]) + len(word) <= _LONGEST_REJOINED
+        if short and specials.get(joined[-1] + word) == (joined[-1] + word,):
+            joined[-1] += word
         else:
             joined.append(word)
     return joined

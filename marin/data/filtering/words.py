@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -80,10 +80,8 @@ class WordTable:
         self._reset()
 
     def _reset(self) -> None:
-        self._pieces = _Pieces(self)
-        self._numbers: dict[str, int] = {}
-        self._waiting = _Waiting()
-        self._piece_count = 0
+        self._pieces: dict[str, int] = {}
+        self._words: dict[str, int] = {}
         # Words of all pieces behind one another, and where those of each piece begin and how many they are.
         self._cut = _Column(np.int64)
         self._starts = _Column(np.int64)
@@ -111,40 +109,33 @@ class WordTable:
     def numbers(self, pieces: Sequence[str]) -> NDArray[np.int64]:
         """The numbers of pieces that hold no white space."""
         # Long pieces are not remembered, but what is known of them takes room.
-        if max(self._piece_count, len(self._numbers)) > self._capacity:
+        if max(len(self._counts.values), len(self._words)) > self._capacity:
             self._reset()
-        found = np.fromiter(map(self._pieces.__getitem__, pieces), np.int64, len(pieces))
-        if self._waiting.counts:
-            self._settle()
-        return found
+        found = list(map(self._pieces.get, pieces))
+        missing = dict.fromkeys(piece for piece, number in zip(pieces, found, strict=True) if number is None)
+        if missing:
+            new = self._add(list(missing))
+            self._pieces.update((piece, number) for piece, number in new.items() if len(piece) <= _REMEMBERED)
+            found = [new[piece] if number is None else number for piece, number in zip(pieces, found, strict=True)]
+        return np.array(found, np.int64)
 
-    def _settle(self) -> None:
-        """Put what came in with new pieces into the arrays, all at once, because one by one is slow."""
-        new = self._waiting
-        self._waiting = _Waiting()
-        counts = np.array(new.counts, np.int64)
+    def _add(self, pieces: list[str]) -> dict[str, int]:
+        """The numbers of pieces that are not remembered, once each; all at once, because one by one is slow."""
+        cuts = list(map(split_piece, pieces))
+        counts = np.array(list(map(len, cuts)), np.int64)
+        flat = list(chain.from_iterable(cuts))
+        known, number_of = len(self._words), self._words.setdefault
+        numbers = [number_of(word, len(self._words)) for word in flat]
+        new = list(dict.fromkeys(word for word, number in zip(flat, numbers, strict=True) if number >= known))
+        first = len(self._counts.values)
         self._starts.extend(len(self._cut.values) + np.cumsum(counts) - counts)
         self._counts.extend(counts)
-        self._marks.extend(new.marks)
-        self._cut.extend(new.cut)
-        self._lengths.extend(list(map(len, new.words)))
-        self._kinds.extend(list(map(_kind, new.words)))
-        self._plain_hashes.extend([word_hash(plain) if plain else 0 for plain in map(plain_word, new.words)])
-
-    def add_piece(self, piece: str) -> int:
-        """The number of a piece that is not remembered."""
-        words = split_piece(piece)
-        waiting, numbers = self._waiting, self._numbers
-        for word in words:
-            number = numbers.get(word)
-            if number is None:
-                number = numbers[word] = len(numbers)
-                waiting.words.append(word)
-            waiting.cut.append(number)
-        waiting.counts.append(len(words))
-        waiting.marks.append(marks_of(piece))
-        self._piece_count += 1
-        return self._piece_count - 1
+        self._marks.extend(list(map(marks_of, pieces)))
+        self._cut.extend(numbers)
+        self._lengths.extend(list(map(len, new)))
+        self._kinds.extend(list(map(_kind, new)))
+        self._plain_hashes.extend([word_hash(plain) if plain else 0 for plain in map(plain_word, new)])
+        return dict(zip(pieces, range(first, first + len(pieces)), strict=True))
 
     def cut(self, numbers: NDArray[np.int64]) -> Cut:
         """The words of pieces."""
@@ -163,16 +154,6 @@ class WordTable:
         """
         cut = self.cut(self.numbers(list(chain.from_iterable(lines))))
         return cut.words, sums_of_runs(cut.counts, list(map(len, lines)))
-
-
-@dataclass
-class _Waiting:
-    """What came in with new pieces: their words and how many, their marks, and words seen first."""
-
-    cut: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    marks: list[int] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
 
 
 class _Column(Generic[_Scalar]):
@@ -196,20 +177,6 @@ class _Column(Generic[_Scalar]):
         self._count = end
 
 
-class _Pieces(dict[str, int]):
-    """Piece to number; a piece that is not there is added to the table."""
-
-    def __init__(self, table: WordTable) -> None:
-        super().__init__()
-        self._table = table
-
-    def __missing__(self, piece: str) -> int:
-        number = self._table.add_piece(piece)
-        if len(piece) <= _REMEMBERED:
-            self[piece] = number
-        return number
-
-
 def sums_of_runs(values: NDArray[np.int64], lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Sums of consecutive runs of values that have these lengths, zero for empty ones."""
     sums = np.concatenate([[0], np.cumsum(values)])
@@ -222,7 +189,9 @@ def plain_word(word: str) -> str:
     """A word as duplicates are compared: NFKC, lower case, letters, marks and digits only."""
     if word.isascii():
         return word.lower() if word.isalnum() else "".join(filter(str.isalnum, word)).lower()
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", word).lower())
+    folded = word.lower()
+    if not (unicodedata.is_normalized("NFKC", word) and unicodedata.is_normalized("NFKC", folded)):
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", word).lower())
     return folded if folded.isalpha() else "".join(sign for sign in folded if unicodedata.category(sign)[0] in "LMN")
 
 
@@ -238,10 +207,9 @@ def _kind(word: str) -> int:
         if len(word) == 1 and word in _ASCII_SIGNS:
             punctuation = PUNCTUATION if unicodedata.category(word)[0] == "P" else 0
             return punctuation | (FINAL if word in ".!?" else 0)
-    spoken = any(not _is_sign(sign) for sign in word)
-    kind = SPOKEN if spoken else 0
-    if any(map(str.isalpha, word)):
-        kind |= ALPHABETIC
+    alphabetic = any(map(str.isalpha, word))
+    spoken = alphabetic or any(not _is_sign(sign) for sign in word)
+    kind = (SPOKEN if spoken else 0) | (ALPHABETIC if alphabetic else 0)
     if word in FINAL_SIGNS:
         kind |= FINAL
     if not spoken and all(unicodedata.category(sign)[0] == "P" for sign in word):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.data.filtering.config import DUPLICATE_N_GRAMS, TOP_N_GRAMS, LanguageConfig, Rules
 from marin.data.filtering.features import FEATURE_COLUMNS, measure
+from marin.data.filtering.ngrams import WordRuns, _repeated, repetition
 from marin.data.filtering.rules import REASONS, failed_rules
 from marin.data.filtering.splitting import split_piece
 from marin.data.filtering.words import WordTable
@@ -65,6 +67,19 @@ def test_any_text_has_every_feature_and_every_reason_is_a_documented_one(text: s
     reasons = failed_rules(row, Rules(), LanguageConfig())
     assert reasons == sorted(set(reasons), key=REASONS.index)
     assert bool(reasons)  # nothing of 300 characters has fifty words in five sentences by chance
+
+
+def test_places_and_word_numbers_that_fill_a_key_are_told_apart_as_small_ones_are() -> None:
+    draw = random.Random(4)
+    words = np.array([draw.randint(0, 5) for _ in range(300)], np.int64)
+    small, large = WordRuns(words, np.ones(300, np.int64), np.array([0, 120, 300])), words * (1 << 36) + 7
+    one = repetition(small, np.array([1, 1]))
+    other = repetition(WordRuns(large, small.lengths, small.bounds), np.array([1, 1]))
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    grams = _repeated(np.arange(299), words[:-1], words[1:], np.zeros(300, np.int64))
+    shifted = _repeated(np.arange(299), words[:-1] << 25, words[1:] << 30, np.zeros(300, np.int64))
+    assert np.array_equal(grams.places, shifted.places)
+    assert np.array_equal(grams.groups, shifted.groups)
 
 
 def test_counts_are_those_of_a_text_that_can_be_counted_by_hand() -> None:
