@@ -51,7 +51,17 @@ def band_keys(plain_words: NDArray[np.uint64], config: MinHashConfig) -> NDArray
 def band_keys_of_all(texts: Sequence[NDArray[np.uint64]], config: MinHashConfig) -> list[NDArray[np.uint64] | None]:
     """`band_keys` of each text."""
     worded = [at for at, plain_words in enumerate(texts) if len(plain_words)]
-    least = np.stack([_least(_grams(texts[at], config.shingle), config) for at in worded]) if worded else None
+    # One array for all texts; the shingles that reach over the end of one are passed over.
+    grams = n_gram_hashes(np.concatenate(texts), config.shingle) if worded else None
+    ends = np.cumsum(list(map(len, texts))).tolist()
+
+    def shingles_of(at: int) -> NDArray[np.uint64]:
+        size = len(texts[at])
+        if grams is None or size < config.shingle:
+            return _grams(texts[at], config.shingle)
+        return grams[ends[at] - size : ends[at] - config.shingle + 1]
+
+    least = np.stack([_least(shingles_of(at), config) for at in worded]) if worded else None
     found: list[NDArray[np.uint64] | None] = [None] * len(texts)
     if least is None:
         return found

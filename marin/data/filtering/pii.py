@@ -185,8 +185,13 @@ def _emails(text: str) -> Iterator[tuple[int, int]]:
 def _mask_ips(text: str) -> tuple[str, int]:
     if not _DOTTED_NUMBERS.search(text):
         return text, 0
-    _, pattern, is_public = _patterns()
-    return _replace(text, (one.span() for one in pattern.finditer(text) if is_public(one.group())), IP_ADDRESS)
+    pattern = _patterns()[1]
+    return _replace(text, (one.span() for one in pattern.finditer(text) if _is_public(one.group())), IP_ADDRESS)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _is_public(address: str) -> bool:
+    return _patterns()[2](address)
 
 
 def _mask_phones(text: str) -> tuple[str, int]:

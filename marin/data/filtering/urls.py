@@ -19,6 +19,7 @@ from marin.data.filtering.config import UrlConfig
 
 _WORD_BREAK = re.compile("[^a-zA-Z0-9]+")
 _RESERVED = (".invalid", ".test", ".example", ".localhost")
+_REMEMBERED_HOSTS = 1 << 16
 _ARCHIVE = "url_filterblacklistsv0_3_0.tar.gz"
 
 
@@ -117,6 +118,7 @@ def host_of(url: str) -> str:
     return authority.partition(":")[0].rstrip(".").lower()
 
 
+@functools.lru_cache(maxsize=_REMEMBERED_HOSTS)
 def registered_domain(host: str) -> str:
     """The part of a host that was registered under a public suffix; "" for an address or a bare suffix."""
     return str(_extractor()(host).top_domain_under_public_suffix)

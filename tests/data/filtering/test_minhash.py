@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from marin.data.filtering.config import MinHashConfig
-from marin.data.filtering.minhash import band_keys, content_hash, shingles
+from marin.data.filtering.minhash import band_keys, band_keys_of_all, content_hash, shingles
 
 CONFIG = MinHashConfig()
 
@@ -54,3 +54,27 @@ def test_content_differs_with_the_order_of_words_and_with_what_follows_them() ->
     assert content_hash(words) == content_hash(words.copy())
     assert content_hash(words) != content_hash(words[::-1])
     assert content_hash(words) != content_hash(words, "rest")
+
+
+def test_bands_of_texts_hashed_together_are_those_of_each_alone() -> None:
+    texts = [word_hashes(seed, count) for seed, count in enumerate((0, 1, 4, 5, 6, 300, 0, 2000, 3))]
+    together = band_keys_of_all(texts, CONFIG)
+    for text, keys in zip(texts, together, strict=True):
+        alone = band_keys(text, CONFIG)
+        assert (keys is None) == (alone is None)
+        assert keys is None or np.array_equal(keys, alone)
+
+
+def test_the_values_of_a_signature_are_as_good_as_independent() -> None:
+    config = MinHashConfig(shingle=1, bands=112, rows=1)
+    shares = []
+    for seed in range(60):
+        words = word_hashes(seed, 260)
+        one, other = band_keys(words[:200], config), band_keys(words[60:], config)
+        assert one is not None
+        assert other is not None
+        shares.append(float((one == other).mean()))
+    similarity = 140 / 260
+    # Sixty means of 112 draws each: their spread is that of independent draws.
+    assert np.mean(shares) == pytest.approx(similarity, abs=0.03)
+    assert np.std(shares) == pytest.approx((similarity * (1 - similarity) / 112) ** 0.5, rel=0.5)
