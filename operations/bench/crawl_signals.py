@@ -90,15 +90,19 @@ def signals(inputs: Inputs) -> Iterator[dict[str, Any]]:
 
     for name, whole in texts_of(inputs):
         texts = _spread(whole, inputs.pages)
-        seconds, _ = race({"ours": partial(ours, texts), "datatrove": partial(datatrove, texts)}, inputs.rounds)
-        alone, _ = race({"ours": partial(ours, whole)}, inputs.rounds)
+        sides = {
+            "ours": partial(ours, whole),
+            "datatrove": partial(datatrove, texts),
+            "ours, on the same": partial(ours, texts),
+        }
+        seconds, _ = race(sides, inputs.rounds)
         yield row(
             "signals",
-            len(whole) / alone["ours"],
+            len(whole) / seconds["ours"],
             len(texts) / seconds["datatrove"],
             "docs/s",
             f"{name}: {len(whole)} texts, {len(texts)} for the peer",
-            on_the_same_texts=round(len(texts) / seconds["ours"], 1),
+            on_the_same_texts=round(len(texts) / seconds["ours, on the same"], 1),
             characters=sum(map(len, whole)) // max(1, len(whole)),
         )
 
@@ -216,22 +220,21 @@ def chain(inputs: Inputs) -> Iterator[dict[str, Any]]:
             count = _sample(warc, sample, inputs.pages)
             stages = {"ours": Stages(), "datatrove": Stages()}
             sides = {
-                "ours": partial(_ours, sample, stages["ours"]),
+                "ours": partial(_ours, warc, stages["ours"]),
                 "datatrove": partial(_theirs, sample, stages["datatrove"]),
+                "ours, on the same": partial(_ours, sample, Stages()),
             }
             seconds, kept = race(sides, inputs.rounds)
-        whole = Stages()
-        taken, documents = race({"ours": partial(_ours, warc, whole)}, inputs.rounds)
         pages = len(html_pages(warc, 10**9))
         yield row(
             "chain",
-            pages / taken["ours"],
+            pages / seconds["ours"],
             count / seconds["datatrove"],
             "pages/s",
             f"{warc.name}: {pages} pages, {count} for the peer",
-            on_the_same_pages=round(count / seconds["ours"], 1),
-            kept={**kept, "ours, of all": documents["ours"]},
-            stages={"ours": whole.shares(), "datatrove": stages["datatrove"].shares()},
+            on_the_same_pages=round(count / seconds["ours, on the same"], 1),
+            kept=kept,
+            stages={side: found.shares() for side, found in stages.items()},
         )
 
 
