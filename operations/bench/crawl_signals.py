@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from crawl_inputs import Inputs, html_pages, race, row
 
@@ -211,8 +211,9 @@ def chain(inputs: Inputs) -> Iterator[dict[str, Any]]:
     hardest case for it.
 
     datatrove reads (or, where its reader's packages are not there, is given our pages for nothing), extracts, and
-    filters by language, Gopher, C4 and FineWeb, each on what the one before left. Ours measures every signal of every
-    page: addresses, personal data and MinHash bands too.
+    filters by language, Gopher, C4 and FineWeb, each on what the one before left. Ours measures every signal of the
+    pages in the language that is kept, of the others language and URL; `measuring_all` is with every
+    signal of every page.
     """
     for warc in inputs.warcs:
         with tempfile.TemporaryDirectory() as folder:
@@ -223,6 +224,7 @@ def chain(inputs: Inputs) -> Iterator[dict[str, Any]]:
                 "ours": partial(_ours, warc, stages["ours"]),
                 "datatrove": partial(_theirs, sample, stages["datatrove"]),
                 "ours, on the same": partial(_ours, sample, Stages()),
+                "ours, measuring all": partial(_ours, warc, Stages(), "all"),
             }
             seconds, kept = race(sides, inputs.rounds)
         pages = len(html_pages(warc, 10**9))
@@ -233,6 +235,7 @@ def chain(inputs: Inputs) -> Iterator[dict[str, Any]]:
             "pages/s",
             f"{warc.name}: {pages} pages, {count} for the peer",
             on_the_same_pages=round(count / seconds["ours, on the same"], 1),
+            measuring_all=round(pages / seconds["ours, measuring all"], 1),
             kept=kept,
             stages={side: found.shares() for side, found in stages.items()},
         )
@@ -257,7 +260,7 @@ def _sample(warc: Path, to: Path, limit: int) -> int:
     return len(chosen)
 
 
-def _ours(warc: Path, stages: Stages) -> int:
+def _ours(warc: Path, stages: Stages, measure: Literal["all", "kept"] = "kept") -> int:
     from marin.data.crawl.extraction.extractors import extractor
     from marin.data.crawl.warc.pages import page_of
     from marin.data.crawl.warc.records import FileReport, read_records
@@ -267,7 +270,7 @@ def _ours(warc: Path, stages: Stages) -> int:
     from marin.data.filtering.urls import UrlJudge, blocked_urls
 
     word_table.cache_clear()
-    config = SignalConfig(url=UrlConfig(integrated_lists=False))
+    config = SignalConfig(url=UrlConfig(integrated_lists=False), measure=measure)
     urls = UrlJudge(blocked_urls((), config.url))
     extract = extractor("resiliparse", 512)
     records = read_records(lambda: warc.open("rb"), FileReport())

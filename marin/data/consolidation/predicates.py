@@ -54,6 +54,7 @@ PREDICATES: dict[str, Predicate] = {
     "language_unknown": Predicate("language"),
     "language_other": Predicate("language", "language.keep", "not in"),
     "language_uncertain": Predicate("language_score", "language.minimum_score", "<"),
+    "unmeasured": Predicate("language"),
     **{
         f"gopher_duplicate_{what}": _repeats(what)
         for what in ("lines", "paragraphs", "line_characters", "paragraph_characters")

@@ -20,7 +20,7 @@ from marin.data.filtering.features import FEATURE_COLUMNS, measure_all
 from marin.data.filtering.language import load_identifier
 from marin.data.filtering.minhash import band_keys_of_all, content_hash
 from marin.data.filtering.pii import PERSONAL_KINDS, count_personal
-from marin.data.filtering.rules import REASONS, failed_rules
+from marin.data.filtering.rules import REASONS, UNKNOWN_LANGUAGE, failed_rules
 from marin.data.filtering.urls import BlockedUrls, UrlJudge, blocked_urls
 from marin.data.filtering.words import WordTable
 from marin.execution import Flow, current_run
@@ -46,7 +46,12 @@ SIGNAL_SCHEMA = pa.schema(
     ]
 )
 """Columns of a signals file. ``reason`` is the first of ``reasons``, ``content`` a hash of the plain words, ``bands``
-the LSH keys of 8 bytes each; both are null for a text without words."""
+the LSH keys of 8 bytes each; both are null for a text without words. Of a document that was not measured, only the
+language and the URL are known."""
+
+_UNMEASURED: dict[str, None] = dict.fromkeys(
+    [*FEATURE_COLUMNS, *(f"{kind}s" for kind in PERSONAL_KINDS), "content", "bands"]
+)
 
 
 @dataclass(frozen=True)
@@ -89,25 +94,36 @@ def signals_of_all(
 ) -> list[dict[str, Any]]:
     """`signals_of` of each document; measuring many together is what makes it fast."""
     parts = [text[: config.longest_text] for text in texts]
-    measured = measure_all(parts, word_table())
-    bands = band_keys_of_all([features.plain_words for features in measured], config.minhash)
     identifier = load_identifier()
+    languages = [identifier.identify(part, config.language) for part in parts]
+    chosen = [at for at, found in enumerate(languages) if _is_measured(found.language, config)]
+    measured = measure_all([parts[at] for at in chosen], word_table())
+    bands = band_keys_of_all([features.plain_words for features in measured], config.minhash)
+    results = dict(zip(chosen, zip(measured, bands, strict=True), strict=True))
     rows: list[dict[str, Any]] = []
-    for text, part, url, features, keys in zip(texts, parts, addresses, measured, bands, strict=True):
-        language = identifier.identify(part, config.language)
-        personal = count_personal(features.suspects)
+    for at, (text, url, language) in enumerate(zip(texts, addresses, languages, strict=True)):
         row: dict[str, Any] = {
-            **features.columns,
             "language": language.language,
             "language_score": language.score,
             "url_reason": urls.reason(url),
-            **{f"{kind}s": count for kind, count in personal.items()},
-            "content": content_hash(features.plain_words, text[config.longest_text :]),
-            "bands": None if keys is None else keys.astype("<u8").tobytes(),
         }
-        reasons = _reasons(row, part, config)
+        if at in results:
+            features, keys = results[at]
+            row |= features.columns
+            row |= {f"{kind}s": count for kind, count in count_personal(features.suspects).items()}
+            row["content"] = content_hash(features.plain_words, text[config.longest_text :])
+            row["bands"] = None if keys is None else keys.astype("<u8").tobytes()
+            reasons = _reasons(row, parts[at], config)
+        else:
+            row |= _UNMEASURED
+            reasons = failed_rules(row, config.rules, config.language)
         rows.append(row | {"reasons": reasons, "reason": reasons[0] if reasons else None})
     return rows
+
+
+def _is_measured(language: str, config: SignalConfig) -> bool:
+    keep = config.language.keep
+    return config.measure == "all" or not keep or language in keep or language == UNKNOWN_LANGUAGE
 
 
 def annotate_documents(pages: Documents, config: SignalConfig) -> Attributes:

@@ -290,6 +290,9 @@ class SignalConfig:
         longest_text: characters of a document that are measured; the rest of a longer one is not looked at.
         mode: who judges by the rules: ``"fast"`` from the measured features, or ``"reference"`` with datatrove's own
             filters, which are twenty times slower. Features are measured the same way in both.
+        measure: ``"all"`` documents, or only those of ``"kept"`` languages: of a document in another language only
+            language and URL are then known, which spares most of the work on a crawl of many languages; a policy that
+            lets more languages pass finds it ``unmeasured``.
     """
 
     language: LanguageConfig = LanguageConfig()
@@ -298,8 +301,11 @@ class SignalConfig:
     minhash: MinHashConfig = MinHashConfig()
     longest_text: int = 1_000_000
     mode: Literal["fast", "reference"] = "fast"
+    measure: Literal["all", "kept"] = "all"
 
     def __post_init__(self) -> None:
+        if self.measure not in ("all", "kept"):
+            raise ValueError(f"SignalConfig.measure is {self.measure!r}; it must be 'all' or 'kept'")
         if self.mode not in ("fast", "reference"):
             raise ValueError(f"SignalConfig.mode is {self.mode!r}; it must be 'fast' or 'reference'")
         if self.longest_text < 1:

@@ -21,6 +21,7 @@ REASONS: tuple[str, ...] = (
     "language_unknown",
     "language_other",
     "language_uncertain",
+    "unmeasured",
     "gopher_duplicate_lines",
     "gopher_duplicate_paragraphs",
     "gopher_duplicate_line_characters",
@@ -52,10 +53,15 @@ def failed_rules(row: Mapping[str, Any], rules: Rules, language: LanguageConfig)
     """Reasons, in the order of ``REASONS``, for which a document fails; empty when it passes.
 
     Args:
-        row: feature columns with ``language``, ``language_score`` and ``url_reason`` (null when the URL passes).
+        row: feature columns (null where they were not measured) with ``language``, ``language_score`` and
+            ``url_reason`` (null when the URL passes).
         rules: thresholds.
         language: languages that pass.
     """
+    if row["words"] is None:
+        # It was left out for its language, which these rules may let pass.
+        before = [*([row["url_reason"]] if row["url_reason"] else []), *_language(row, language)]
+        return before or ["unmeasured"]
     if not row["words"]:
         return ["empty"]
     return [

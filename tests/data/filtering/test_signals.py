@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from marin.data.filtering.config import LanguageConfig, RepetitionRules, SignalConfig, UrlConfig, WordRules
+from marin.data.filtering.annotate import signals_of_all
+from marin.data.filtering.config import LanguageConfig, RepetitionRules, Rules, SignalConfig, UrlConfig, WordRules
 from marin.data.filtering.language import load_identifier
+from marin.data.filtering.rules import failed_rules
 from marin.data.filtering.steps import annotate
 from marin.data.filtering.urls import UrlJudge, blocked_urls, host_of
 from marin.execution import materialise
@@ -101,6 +104,25 @@ def test_annotate_writes_one_row_a_document_with_its_reasons(tmp_path: Path) -> 
     assert len(rows[0]["bands"]) == 8 * config.minhash.bands
 
 
+def test_documents_of_other_languages_may_be_left_unmeasured() -> None:
+    german = "Die Fähre wartete auf das Licht, weil der Fluss über die Steine gestiegen war. " * 8
+    every = SignalConfig(url=UrlConfig(integrated_lists=False))
+    some = replace(every, measure="kept")
+    urls = UrlJudge(blocked_urls((), every.url))
+    texts = [PROSE, german, "", "12 345"]
+    full, spared = (signals_of_all(texts, [None] * 4, config, urls) for config in (every, some))
+    for at in (0, 2, 3):
+        assert spared[at] == full[at]
+    assert spared[1]["reasons"] == ["language_other"]
+    assert spared[1]["words"] is spared[1]["bands"] is spared[1]["emails"] is None
+    assert set(spared[1]) == set(full[1])
+    german_passes = LanguageConfig(keep=("de",))
+    assert failed_rules(spared[1], Rules(), german_passes) == ["unmeasured"]
+    assert "unmeasured" not in failed_rules(full[1], Rules(), german_passes)
+    # Every language passes, so every document is measured.
+    assert signals_of_all(texts, [None] * 4, replace(some, language=LanguageConfig(keep=())), urls)[1]["words"]
+
+
 def test_wrong_settings_name_the_field_and_the_value() -> None:
     for make, words in (
         (lambda: WordRules(minimum_words=5, maximum_words=1), ("minimum_words", "5")),
@@ -108,6 +130,7 @@ def test_wrong_settings_name_the_field_and_the_value() -> None:
         (lambda: RepetitionRules(top_n_grams=((9, 0.1),)), ("top_n_grams", "9")),
         (lambda: UrlConfig(domains=("Http://x",)), ("domains", "Http://x")),
         (lambda: LanguageConfig(window=0), ("window", "0")),
+        (lambda: SignalConfig(measure="some"), ("measure", "some")),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError) as error:
             make()
