@@ -14,7 +14,8 @@ from marin.execution.planning.plan import Action, Plan, PlannedStep, WrongPatter
 from marin.execution.records import Flow, Record
 from marin.execution.running.context import Run, StateFile, current_run
 from marin.execution.running.in_process import materialise
-from marin.execution.running.runner import Runner, RunOptions, RunResult, Status
+from marin.execution.running.progress import RunResult, Status
+from marin.execution.running.runner import Runner, RunOptions
 from marin.execution.secrets import Secret
 from marin.execution.step import step
 

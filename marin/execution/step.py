@@ -41,6 +41,33 @@ class StepFunction:
     inline: bool
     cutoff: bool
 
+    @functools.cached_property
+    def defaults(self) -> dict[str, Any]:
+        """Every parameter by name, in order, with its default or `inspect.Parameter.empty`."""
+        return {name: parameter.default for name, parameter in self.signature.parameters.items()}
+
+    @functools.cached_property
+    def _is_plain(self) -> bool:
+        """Whether every parameter may be given by place and by name."""
+        plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return all(parameter.kind is plain for parameter in self.signature.parameters.values())
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name, with defaults; `TypeError` when the call does not fit the signature.
+
+        A graph of ten thousand calls is mostly this, so a call that fits at once is not taken through `inspect`.
+        """
+        if self._is_plain:
+            given = dict(zip(self.defaults, args, strict=False))
+            arguments = {**self.defaults, **given, **kwargs}
+            once = len(given) == len(args) and given.keys().isdisjoint(kwargs)
+            known = len(arguments) == len(self.defaults)
+            if once and known and not any(value is inspect.Parameter.empty for value in arguments.values()):
+                return arguments
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
 
 @dataclass(frozen=True, eq=False)
 class StepCall:
@@ -82,9 +109,8 @@ def step(
         @functools.wraps(function)
         def lazy(*args: P.args, **kwargs: P.kwargs) -> A:
             described = describe(lazy)
-            bound = described.signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            return typing.cast(A, handle_of(described.result_type, StepCall(described, dict(bound.arguments))))
+            call = StepCall(described, described.bind(args, kwargs))
+            return typing.cast(A, handle_of(described.result_type, call))
 
         lazy.__dict__["_declaration"] = (name, version, cpus, memory_gb, fans_out, inline, cutoff)
         return lazy

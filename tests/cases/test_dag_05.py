@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from marin.execution import Runner, RunOptions, make_plan
-from marin.execution.running.runner import Progress
+from marin.execution.running.progress import Progress
 from marin.storage import open_store
 from tests.execution.driver import ray_backend
 from tests.execution.graphs import MapConfig, Numbers, Probe, executions, squares

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -20,6 +22,7 @@ import pytest
 
 from marin.execution import Artifact, External, Fleet, UnstableValue, derive_seed, materialise, runtime, step
 from marin.execution.planning.plan import planned_steps
+from marin.execution.step import StepFunction
 from tests.execution import recipes
 from tests.execution.graphs import leaf, upper
 from tests.execution.recipes import (
@@ -299,3 +302,44 @@ def test_seeds_derive_from_the_root_by_name() -> None:
 
 def test_a_whole_config_with_everything_has_an_identity() -> None:
     assert identity(source(rich_config())) != identity(source(rich_config(name="other")))
+
+
+def odd(first: int, second: float = 2.0, *rest: int, only: str = "x", **more: int) -> None:
+    """A signature with everything."""
+
+
+def plain(first: int, second: float = 2.0, third: str = "x") -> None:
+    """The signature of an ordinary step."""
+
+
+@pytest.mark.parametrize("function", [plain, odd])
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((), {}),
+        ((1,), {}),
+        ((1, 5.0), {}),
+        ((1,), {"second": 3.0}),
+        ((), {"second": 3.0, "first": 1}),
+        ((1,), {"first": 2}),
+        ((1, 2.0, "y"), {}),
+        ((1, 2.0, "y"), {"third": "z"}),
+        ((1, 2.0, "y", 4), {}),
+        ((1,), {"unknown": 2}),
+        ((), {"second": 3.0}),
+    ],
+)
+def test_a_calls_arguments_are_bound_as_python_binds_them(
+    function: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    signature = inspect.signature(function)
+    described = StepFunction("a/b", "1", function, Result, signature, {}, 1.0, None, False, False, False)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        with pytest.raises(TypeError, match=re.escape(str(error))):
+            described.bind(args, kwargs)
+        return
+    bound.apply_defaults()
+    assert described.bind(args, kwargs) == dict(bound.arguments)
+    assert list(described.bind(args, kwargs)) == list(bound.arguments)

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any, TextIO
 
-from marin.execution.running.runner import Progress, Status
+from marin.execution.running.progress import Progress, Status
 
 LINE_SECONDS = 10.0
 

@@ -14,7 +14,7 @@ import pytest
 
 from marin.execution import Artifact, FailureClass, Fleet, Runner, RunOptions, RunResult, StepError, make_plan
 from marin.execution.records import materialise_record
-from marin.execution.running.runner import Progress
+from marin.execution.running.progress import Progress
 from marin.storage import Store, open_store
 from tests.execution.driver import Driver, ray_backend
 from tests.execution.graphs import (

@@ -16,7 +16,7 @@ from marin.execution.cluster.shard_schedule import ShardPolicy
 from marin.execution.records import materialise_record
 from marin.execution.running import watch
 from marin.execution.running.claims import Claim, claim_bytes, this_holder
-from marin.execution.running.runner import Status
+from marin.execution.running.progress import Status
 from marin.storage import Store, open_store
 from tests.execution.cluster.ray_graphs import LEAK_BYTES, LONG_SECONDS, Deeds, deeds, meeting
 from tests.execution.graphs import Probe, executing, executions, leaf

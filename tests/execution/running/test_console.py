@@ -10,7 +10,7 @@ from typing import Any
 
 from marin.execution import Artifact, Status, make_plan, step
 from marin.execution.running.console import LiveConsole, PlainConsole
-from marin.execution.running.runner import Progress
+from marin.execution.running.progress import Progress
 from marin.storage import open_store
 
 

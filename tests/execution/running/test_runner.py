@@ -32,7 +32,7 @@ from marin.execution.records import Record
 from marin.execution.running.console import PlainConsole
 from marin.execution.running.context import Report
 from marin.execution.running.inline import Backend, InlineBackend
-from marin.execution.running.runner import Progress
+from marin.execution.running.progress import Progress
 from marin.execution.running.worker import Failure, Outcome, StepTask
 from marin.storage import Store, open_store
 from tests.execution.graphs import (
