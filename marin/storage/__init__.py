@@ -11,6 +11,7 @@ from marin.storage.store import (
     InvalidPrefix,
     MissingObject,
     ObjectInfo,
+    Page,
     Store,
     StoreError,
     StoreUnavailable,
@@ -18,6 +19,7 @@ from marin.storage.store import (
     open_store,
     split_url,
 )
+from marin.storage.wrapped import WrappedStore
 from marin.storage.writer import ChecksummedWriter
 
 __all__ = [
@@ -28,10 +30,12 @@ __all__ = [
     "InvalidPrefix",
     "MissingObject",
     "ObjectInfo",
+    "Page",
     "Store",
     "StoreError",
     "StoreUnavailable",
     "StoreUnreachable",
+    "WrappedStore",
     "open_store",
     "split_url",
 ]

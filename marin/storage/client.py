@@ -6,6 +6,8 @@ a size before every read, and every page of a listing before the first is given.
 
 from __future__ import annotations
 
+import contextlib
+import uuid
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
@@ -78,6 +80,32 @@ class Client:
     def delete(self, path: str) -> None:
         """Remove an object; FileNotFoundError where the service says that there was none."""
         self.fs.rm_file(path)
+
+
+class MarkingClient(Client):
+    """Knows an object that it created by a mark, when a conditional write is refused: the first reply was lost."""
+
+    def create(self, path: str, data: bytes) -> None:
+        mark = uuid.uuid4().hex
+        try:
+            self._create_marked(path, data, {MARK: mark})
+        except FileExistsError:
+            if self._mark_of(path) != mark:
+                raise
+
+    def _mark_of(self, path: str) -> str | None:
+        bucket, key, _ = self.fs.split_path(path)
+        with contextlib.suppress(FileNotFoundError):
+            return self._metadata_of(bucket, key).get(MARK)
+        return None
+
+    def _create_marked(self, path: str, data: bytes, metadata: dict[str, str]) -> None:
+        """Write an object with metadata if there is none; FileExistsError otherwise."""
+        raise NotImplementedError
+
+    def _metadata_of(self, bucket: str, key: str) -> dict[str, str]:
+        """The metadata of an object; FileNotFoundError when there is none."""
+        raise NotImplementedError
 
 
 def connect(scheme: str, patience: Patience) -> Client:

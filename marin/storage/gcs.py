@@ -6,9 +6,7 @@ Conditional creation is `ifGenerationMatch=0`. The options of gcsfs (`FSSPEC_GS_
 
 from __future__ import annotations
 
-import contextlib
 import os
-import uuid
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
@@ -20,7 +18,7 @@ from fsspec.config import apply_config
 from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 
-from marin.storage.client import MARK, PAGE_KEYS, PART_BYTES, Client, Names
+from marin.storage.client import PAGE_KEYS, PART_BYTES, MarkingClient, Names
 from marin.storage.gcs_upload import GcsUpload
 from marin.storage.patience import Asking, Patience, Trouble
 from marin.storage.ranged import RangedFile
@@ -93,7 +91,7 @@ class PatientGcs(GCSFileSystem):  # type: ignore[misc]
         return await GCSFileSystem._request.__wrapped__(self, method, path, *args, **kwargs)
 
 
-class GcsClient(Client):
+class GcsClient(MarkingClient):
     """Objects of GCS, by as few requests as each takes."""
 
     def __init__(self, patience: Patience) -> None:
@@ -104,21 +102,12 @@ class GcsClient(Client):
     def open(self, path: str, size: int) -> BinaryIO:
         return cast(BinaryIO, RangedFile(self.fs, path, size))
 
-    def create(self, path: str, data: bytes) -> None:
-        mark = uuid.uuid4().hex
-        try:
-            self._send(path, data, mode="create", metadata={MARK: mark})
-        except FileExistsError:
-            if self._mark_of(path) != mark:
-                raise
+    def _create_marked(self, path: str, data: bytes, metadata: dict[str, str]) -> None:
+        self._send(path, data, mode="create", metadata=metadata)
 
-    def _mark_of(self, path: str) -> str | None:
-        bucket, key, _ = self.fs.split_path(path)
-        with contextlib.suppress(FileNotFoundError):
-            found = self.fs.call("GET", "b/{}/o/{}", bucket, key, json_out=True, fields="metadata")
-            mark: str | None = found.get("metadata", {}).get(MARK)
-            return mark
-        return None
+    def _metadata_of(self, bucket: str, key: str) -> dict[str, str]:
+        found = self.fs.call("GET", "b/{}/o/{}", bucket, key, json_out=True, fields="metadata")
+        return cast(dict[str, str], found.get("metadata", {}))
 
     def put(self, path: str, data: bytes) -> None:
         self._send(path, data)

@@ -6,8 +6,6 @@ Conditional creation is `IfNoneMatch: *`. The options of s3fs (`FSSPEC_S3_…`, 
 
 from __future__ import annotations
 
-import contextlib
-import uuid
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
@@ -27,7 +25,7 @@ from botocore.parsers import ResponseParserError
 from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 
-from marin.storage.client import MARK, PAGE_KEYS, PART_BYTES, Client, Names
+from marin.storage.client import PAGE_KEYS, PART_BYTES, MarkingClient, Names
 from marin.storage.patience import Asking, Patience, Trouble
 from marin.storage.ranged import RangedFile
 
@@ -132,7 +130,7 @@ class PatientS3(S3FileSystem):  # type: ignore[misc]
         return await self.asking(request, f"s3://{path}")
 
 
-class S3Client(Client):
+class S3Client(MarkingClient):
     """Objects of S3, by as few requests as each takes."""
 
     def __init__(self, patience: Patience) -> None:
@@ -145,20 +143,11 @@ class S3Client(Client):
     def open(self, path: str, size: int) -> BinaryIO:
         return cast(BinaryIO, RangedFile(self.fs, path, size))
 
-    def create(self, path: str, data: bytes) -> None:
-        mark = uuid.uuid4().hex
-        try:
-            self.fs.pipe_file(path, data, mode="create", chunksize=PUT_BYTES, Metadata={MARK: mark})
-        except FileExistsError:
-            if self._mark_of(path) != mark:
-                raise
+    def _create_marked(self, path: str, data: bytes, metadata: dict[str, str]) -> None:
+        self.fs.pipe_file(path, data, mode="create", chunksize=PUT_BYTES, Metadata=metadata)
 
-    def _mark_of(self, path: str) -> str | None:
-        bucket, key, _ = self.fs.split_path(path)
-        with contextlib.suppress(FileNotFoundError):
-            mark: str | None = self.fs.call_s3("head_object", Bucket=bucket, Key=key).get("Metadata", {}).get(MARK)
-            return mark
-        return None
+    def _metadata_of(self, bucket: str, key: str) -> dict[str, str]:
+        return cast(dict[str, str], self.fs.call_s3("head_object", Bucket=bucket, Key=key).get("Metadata", {}))
 
     def put(self, path: str, data: bytes) -> None:
         self.fs.pipe_file(path, data, chunksize=PUT_BYTES)

@@ -13,14 +13,15 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
-from marin.storage import AlreadyExists, ChecksummedWriter, ObjectInfo, Store, StoreUnavailable
-from marin.storage.store import Page
+from marin.storage import AlreadyExists, ChecksummedWriter, Page, Store, StoreUnavailable, WrappedStore
+
+T = TypeVar("T")
 
 READS = frozenset({"read", "open", "size", "list"})
 WRITES = frozenset({"create", "put", "write", "delete"})
@@ -84,12 +85,11 @@ class Rule:
         return self.chance >= 1.0 or random.Random(f"{self.seed}/{number}").random() < self.chance
 
 
-class FaultyStore(Store):
+class FaultyStore(WrappedStore):
     """Another store behind a script of faults. `counts` holds how many operations each rule has matched."""
 
     def __init__(self, store: Store, rules: Sequence[Rule]) -> None:
-        self.store = store
-        self.url = store.url
+        super().__init__(store)
         self.rules = tuple(rules)
         self.counts = [0] * len(self.rules)
         self._lock = threading.Lock()
@@ -131,13 +131,9 @@ class FaultyStore(Store):
         if Fault.lose_reply in faults:
             raise StoreUnavailable(f"a fault by script: the answer to {kind} {key} was lost")
 
-    def read(self, key: str) -> bytes:
-        with self._faults("read", key):
-            return self.store.read(key)
-
-    def open(self, key: str) -> BinaryIO:
-        with self._faults("open", key):
-            return self.store.open(key)
+    def around(self, kind: str, key: str, operation: Callable[[], T]) -> T:
+        with self._faults(kind, key):
+            return operation()
 
     def create(self, key: str, data: bytes) -> None:
         with self._faults("create", key) as faults:
@@ -162,10 +158,6 @@ class FaultyStore(Store):
         with self._faults("size", key) as faults:
             return None if Fault.hide in faults else self.store.size(key)
 
-    def list(self, prefix: str = "") -> list[ObjectInfo]:
-        with self._faults("list", prefix):
-            return self.store.list(prefix)
-
     def pages(self, prefix: str = "") -> Iterator[Page]:
         yield self.list(prefix)
 
@@ -174,12 +166,6 @@ class FaultyStore(Store):
             self.store.delete(key)
             if Fault.repeat in faults:
                 self.store.delete(key)
-
-    def url_of(self, key: str) -> str:
-        return self.store.url_of(key)
-
-    def local_path(self, key: str) -> Path | None:
-        return self.store.local_path(key)
 
 
 class _FaultyCommit:

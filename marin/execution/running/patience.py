@@ -9,19 +9,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
-from marin.storage import (
-    AlreadyExists,
-    ChecksummedWriter,
-    MissingObject,
-    ObjectInfo,
-    Store,
-    StoreUnavailable,
-    StoreUnreachable,
-)
-from marin.storage.store import Page
+from marin.storage import AlreadyExists, MissingObject, Page, Store, StoreUnavailable, StoreUnreachable, WrappedStore
 
 T = TypeVar("T")
 
@@ -30,21 +20,20 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 20.0
 
 
-class PatientStore(Store):
+class PatientStore(WrappedStore):
     """Repeats what a store could not answer, with growing pauses, until `patience` seconds are over or `stopping`."""
 
     def __init__(self, store: Store, stopping: threading.Event, patience: float = PATIENCE_SECONDS) -> None:
-        self.store = store
-        self.url = store.url
+        super().__init__(store)
         self._stopping = stopping
         self._patience = patience
 
-    def _ask(self, request: Callable[[], T]) -> T:
+    def around(self, kind: str, key: str, operation: Callable[[], T]) -> T:
         deadline = time.monotonic() + self._patience
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
-                return request()
+                return operation()
             except StoreUnreachable:  # said at once: whoever typed the address waits for it
                 raise
             except StoreUnavailable:
@@ -52,17 +41,11 @@ class PatientStore(Store):
                     raise
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    def read(self, key: str) -> bytes:
-        return self._ask(lambda: self.store.read(key))
-
-    def open(self, key: str) -> BinaryIO:
-        return self._ask(lambda: self.store.open(key))
-
     def create(self, key: str, data: bytes) -> None:
         """Create an object; one that is found there after an unanswered try, with these very bytes, is ours."""
         unanswered = False
 
-        def request() -> None:
+        def attempt() -> None:
             nonlocal unanswered
             try:
                 self.store.create(key, data)
@@ -73,25 +56,13 @@ class PatientStore(Store):
                 if not unanswered or not self._holds(key, data):
                     raise
 
-        self._ask(request)
+        self.around("create", key, attempt)
 
     def _holds(self, key: str, data: bytes) -> bool:
         try:
             return self.store.read(key) == data
         except MissingObject:
             return False
-
-    def put(self, key: str, data: bytes) -> None:
-        self._ask(lambda: self.store.put(key, data))
-
-    def writer(self, key: str) -> ChecksummedWriter:
-        return self._ask(lambda: self.store.writer(key))
-
-    def size(self, key: str) -> int | None:
-        return self._ask(lambda: self.store.size(key))
-
-    def list(self, prefix: str = "") -> list[ObjectInfo]:
-        return self._ask(lambda: self.store.list(prefix))
 
     def pages(self, prefix: str = "") -> Iterator[Page]:
         """Page by page; after an unanswered one the listing begins again, so a page may come twice."""
@@ -106,20 +77,5 @@ class PatientStore(Store):
                 pages = None
                 raise
 
-        while (page := self._ask(turn)) is not None:
+        while (page := self.around("pages", prefix, turn)) is not None:
             yield page
-
-    def folders(self, prefix: str = "") -> tuple[str, ...]:
-        return self._ask(lambda: self.store.folders(prefix))
-
-    def delete(self, key: str) -> None:
-        self._ask(lambda: self.store.delete(key))
-
-    def url_of(self, key: str) -> str:
-        return self.store.url_of(key)
-
-    def local_path(self, key: str) -> Path | None:
-        return self.store.local_path(key)
-
-    def check_writable(self) -> None:
-        self._ask(self.store.check_writable)
