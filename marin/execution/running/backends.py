@@ -49,6 +49,10 @@ class Backends:
                 self._stopping.set()
                 raise
             self._ready.set()
+        self.check()
+
+    def check(self) -> None:
+        """Raise `ClusterLost` when the machines are gone for good."""
         if self._backend is not None:
             self._backend.check()
 

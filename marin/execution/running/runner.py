@@ -182,6 +182,8 @@ class Runner:
             self._backends.start_if_wanted()
             self._take_in(schedule)
             self.log.flush_when_due()
+        if any(progress.status in BROKEN for progress in self._steps):
+            self._backends.check()  # the machines that were lost ended the last step before they were asked for
 
     def _take_in(self, schedule: Schedule) -> None:
         """Wait a moment for what steps say, and take all of it in."""

@@ -28,6 +28,7 @@ from marin.execution import (
     materialise,
     step,
 )
+from marin.execution.failures import ClusterLost
 from marin.execution.records import Record
 from marin.execution.running.console import PlainConsole
 from marin.execution.running.context import Report
@@ -255,6 +256,20 @@ def test_a_failure_is_tried_again_by_its_class(
     result = run(leaf("a", probe), store, lambda: backend, retry_pause=0.001)
     assert result.succeeded is succeeds
     assert len(set(backend.attempts)) == len(backend.attempts) == (losses + 1 if succeeds else losses)
+
+
+def test_machines_that_are_lost_with_the_last_step_are_said_to_be_lost(store: Store, probe: Probe) -> None:
+    class Lost(Unreliable):
+        """Its machines are gone at the moment in which its step ends."""
+
+        def check(self) -> None:
+            if self.attempts:
+                raise ClusterLost("the head is silent")
+
+    backend = Lost(FailureClass.cancelled, losses=1)
+    with pytest.raises(ClusterLost, match="the head is silent"):
+        run(leaf("a", probe), store, lambda: backend)
+    assert store.list("_steps") == []
 
 
 def test_an_inline_step_never_starts_the_back_end(store: Store) -> None:
