@@ -14,6 +14,7 @@ from marin.execution.planning.plan import Action, Plan, PlannedStep, WrongPatter
 from marin.execution.records import Flow, Record
 from marin.execution.running.context import Run, StateFile, current_run
 from marin.execution.running.in_process import materialise
+from marin.execution.running.intermediates import Intermediate
 from marin.execution.running.progress import RunResult, Status
 from marin.execution.running.runner import Runner, RunOptions
 from marin.execution.secrets import Secret
@@ -27,6 +28,7 @@ __all__ = [
     "FileInfo",
     "Fleet",
     "Flow",
+    "Intermediate",
     "LeaseLost",
     "Plan",
     "PlannedStep",

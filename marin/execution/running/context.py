@@ -25,6 +25,7 @@ from marin.execution.identity import UnstableValue, canonical, dependency_identi
 from marin.execution.records import Flow
 from marin.execution.redaction import guarded, redact, refuse_exposed, refuse_exposed_bytes
 from marin.execution.running.claims import Claim, check_lease
+from marin.execution.running.intermediates import DAMAGED_MARK, Intermediate, load_intermediate
 from marin.execution.running.scratch import Scratch
 from marin.execution.secrets import SecretValues, available
 from marin.storage import AlreadyExists, ChecksummedWriter, Store
@@ -192,6 +193,7 @@ class Run:
     scratch_space: Scratch
     files: dict[str, FileInfo] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
+    _shard: str = ""
     _maps: int = 0
     _gangs: int = 0
     _lease_checked: float = field(default_factory=time.monotonic)
@@ -255,6 +257,25 @@ class Run:
         if file.name in self.files:
             raise StepError(f"{self.spec.display} has two output files called {file.name!r}")
         self.files[file.name] = file
+
+    # --- from one part of the step to the next ---
+
+    def store_intermediate(self, name: str, data: bytes) -> Intermediate:
+        """Leave bytes for a later part of this step, in its state; see `Intermediate`. No file of the output."""
+        self.check_lease_now_and_then()
+        folder = self.folder if self._shard else f"{self.state.folder}/body-{uuid.uuid4().hex[:8]}"
+        key = f"{folder}/{name}"
+        refuse_exposed_bytes(data, f"the intermediate file {name!r} of {self.spec.display}")
+        self.spec.store.put(key, data)
+        return Intermediate(name, len(data), hashlib.sha256(data).hexdigest(), key, self._shard)
+
+    def load_intermediate(self, file: Intermediate) -> bytes:
+        """The bytes of an intermediate file.
+
+        Raises:
+            StepError: it is missing or damaged; the next run makes it again, and nothing else.
+        """
+        return load_intermediate(self.spec.store, file, self.spec.display)
 
     # --- evidence and progress ---
 
@@ -322,9 +343,11 @@ class Run:
     def _finished_shards(self, number: int, tasks: Sequence[ShardTask]) -> dict[int, ShardOutcome]:
         wanted = {f"{task.key}/done.json": task.index for task in tasks}
         outcomes: dict[int, ShardOutcome] = {}
-        for file in self.state.find(f"map{number:02d}/*/done.json"):
+        found = self.state.find(f"map{number:02d}/*/*.json")
+        damaged = {file.key.removesuffix(DAMAGED_MARK) for file in found if file.key.endswith(f"/{DAMAGED_MARK}")}
+        for file in found:
             index = wanted.get(file.name)
-            if index is not None and index not in outcomes:
+            if index is not None and index not in outcomes and file.key.removesuffix("done.json") not in damaged:
                 outcomes[index] = ShardOutcome.from_json(self.spec.store.read(file.key))
         return outcomes
 
@@ -395,7 +418,7 @@ def entered(run: Run) -> Iterator[Run]:
 def run_shard(spec: RunSpec, task: ShardTask, scratch: Scratch, report: Report) -> ShardOutcome:
     """Do one shard in this process and leave its finish mark in the state."""
     folder = f"{spec.state_folder}/{spec.claim.epoch:06d}/{task.key}"
-    run = Run(spec, f"{folder}/{uuid.uuid4().hex[:8]}", report, None, scratch)
+    run = Run(spec, f"{folder}/{uuid.uuid4().hex[:8]}", report, None, scratch, _shard=folder)
     with available(spec.secrets), entered(run):
         result = encode(task.function(task.item), home=spec.store.url)
         outcome = ShardOutcome(result, tuple(run.files.values()), tuple(run.flows))
