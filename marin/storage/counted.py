@@ -44,12 +44,16 @@ class CountedStore(WrappedStore):
         self.__dict__.update(state)
         self._lock = threading.Lock()
 
-    def _count(self, request: str) -> None:
+    def counter_of(self, key: str) -> Counter[str]:
+        """Where the requests for a key, or for the listing of a prefix, are counted."""
+        return self.requests
+
+    def _count(self, request: str, key: str) -> None:
         with self._lock:
-            self.requests[request] += 1
+            self.counter_of(key)[request] += 1
 
     def around(self, kind: str, key: str, operation: Callable[[], T]) -> T:
-        self._count(REQUESTS[kind])
+        self._count(REQUESTS[kind], key)
         return operation()
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
@@ -57,5 +61,5 @@ class CountedStore(WrappedStore):
 
     def pages(self, prefix: str = "") -> Iterator[Page]:
         for page in super().pages(prefix):
-            self._count("LIST")
+            self._count("LIST", prefix)
             yield page

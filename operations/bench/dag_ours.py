@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -22,7 +23,7 @@ import dag_shape
 
 from marin.execution import Artifact, Runner, RunOptions, current_run, make_plan, runtime, step
 from marin.execution.running.inline import InlineBackend
-from marin.storage import ChecksummedWriter, CountedStore, ObjectInfo, Store, open_store
+from marin.storage import CountedStore, ObjectInfo, Store, open_store
 
 PAGE = 1000
 APART = ("_runs/", "_probe/")
@@ -79,56 +80,24 @@ def graph(shape: str, steps: int, changed: int | None, files: bool) -> list[Arti
     return [nodes[number] for number in dag_shape.last(shape, steps)]
 
 
-class TalliedStore(Store):
-    """A store that counts the requests for a run's own objects (`apart`) and all others (`steps`) each by themselves.
+class TalliedStore(CountedStore):
+    """A store that counts the requests for a run's own objects apart from all others.
 
     A listing has pages of 1,000 objects, as those of S3 and GCS have.
     """
 
     def __init__(self, store: Store) -> None:
-        self.url = store.url
-        self._store = store
-        self.steps = CountedStore(store)
-        self.apart = CountedStore(store)
+        super().__init__(store)
+        self.apart: Counter[str] = Counter()
 
-    def _side(self, key: str) -> CountedStore:
-        return self.apart if key.startswith(APART) else self.steps
-
-    def read(self, key: str) -> bytes:
-        return self._side(key).read(key)
-
-    def open(self, key: str) -> BinaryIO:
-        return self._side(key).open(key)
-
-    def create(self, key: str, data: bytes) -> None:
-        self._side(key).create(key, data)
-
-    def put(self, key: str, data: bytes) -> None:
-        self._side(key).put(key, data)
-
-    def writer(self, key: str) -> ChecksummedWriter:
-        return self._side(key).writer(key)
-
-    def size(self, key: str) -> int | None:
-        return self._side(key).size(key)
-
-    def list(self, prefix: str = "") -> list[ObjectInfo]:
-        return [info for page in self.pages(prefix) for info in page]
+    def counter_of(self, key: str) -> Counter[str]:
+        return self.apart if f"{key}/".startswith(APART) else self.requests
 
     def pages(self, prefix: str = "") -> Iterator[list[ObjectInfo]]:
-        found = self._store.list(prefix)
+        found = self.store.list(prefix)
         for start in range(0, max(len(found), 1), PAGE):
-            self._side(f"{prefix}/").requests["LIST"] += 1
+            self.counter_of(prefix)["LIST"] += 1
             yield found[start : start + PAGE]
-
-    def delete(self, key: str) -> None:
-        self._side(key).delete(key)
-
-    def url_of(self, key: str) -> str:
-        return self._store.url_of(key)
-
-    def local_path(self, key: str) -> Path | None:
-        return self._store.local_path(key)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -148,7 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not result.succeeded:
             print(f"the run {result.run} failed", file=sys.stderr)
             return 1
-    counts = {"requests": dict(store.steps.requests), "run_requests": dict(store.apart.requests)}
+    counts = {"requests": dict(store.requests), "run_requests": dict(store.apart)}
     print(json.dumps({"steps": len(plan.steps), "to_do": to_do, **counts}))
     return 0
 

@@ -13,8 +13,8 @@ import pytest
 
 from marin.execution import Runner, RunOptions, make_plan
 from marin.execution.running.claims import Claims, claim_state
-from marin.execution.running.context import Report
 from marin.execution.running.inline import InlineBackend
+from marin.execution.running.tasks import Report
 from marin.execution.running.worker import Outcome, StepTask
 from marin.storage import Store, open_store
 from tests.execution.graphs import Probe, failing, leaf

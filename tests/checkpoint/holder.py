@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from marin.execution.fleet import Fleet
 from marin.execution.running.claims import Claim
-from marin.execution.running.context import Run, RunSpec
+from marin.execution.running.context import Run
 from marin.execution.running.scratch import Scratch
+from marin.execution.running.tasks import RunSpec
 from marin.storage import Store, open_store
 
 NAME, IDENTITY = "model/pretrain", "0" * 64

@@ -35,7 +35,7 @@ from marin.execution.cluster.streams import Message, messages_of
 from marin.execution.cluster.versions import versions
 from marin.execution.failures import ClusterLost, FailureClass, StepError
 from marin.execution.running.claims import Claim
-from marin.execution.running.context import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask
+from marin.execution.running.tasks import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask
 from marin.execution.running.worker import Failure, Outcome, StepTask, execute, failure_of
 from marin.execution.secrets import SecretValues, store_credentials
 from marin.storage import Store

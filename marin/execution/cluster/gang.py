@@ -37,9 +37,10 @@ from marin.execution.cluster.streams import Message, messages_of
 from marin.execution.failures import FailureClass, StepError
 from marin.execution.running.captured_log import captured_log
 from marin.execution.running.claims import Claim, check_lease
-from marin.execution.running.context import RankOutcome, Report, RunSpec, run_rank
+from marin.execution.running.context import run_rank
 from marin.execution.running.inline import free_port, rank_environment
 from marin.execution.running.scratch import scratch_folder
+from marin.execution.running.tasks import RankOutcome, Report, RunSpec
 from marin.execution.running.worker import Failure, StepFailed, failure_of
 from marin.execution.secrets import SecretValues
 

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from marin.execution.cluster.versions import SOURCE, differences, told, versions
 from marin.execution.failures import StepError
-from marin.execution.running.context import RunSpec
+from marin.execution.running.tasks import RunSpec
 from marin.storage import MissingObject, Store
 
 ANSWER_SECONDS = 120.0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from marin.execution.failures import RETRY_BUDGET, FailureClass
-from marin.execution.running.context import ShardTask
+from marin.execution.running.tasks import ShardTask
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,10 @@ from marin.execution.cluster.streams import Message, messages_of
 from marin.execution.cluster.worker_memory import WorkerMemory
 from marin.execution.failures import FailureClass, StepError
 from marin.execution.running.captured_log import captured_log
-from marin.execution.running.context import RunSpec, ShardOutcome, ShardTask, run_shard
+from marin.execution.running.context import run_shard
 from marin.execution.running.inline import ignore_progress
 from marin.execution.running.scratch import scratch_folder
+from marin.execution.running.tasks import RunSpec, ShardOutcome, ShardTask
 from marin.execution.running.worker import Failure, StepFailed, failure_of
 from marin.execution.secrets import SecretValues
 

@@ -30,11 +30,11 @@ from marin.execution.running.commit import (
     new_record,
     upstream_of,
 )
-from marin.execution.running.context import Report, RunSpec
 from marin.execution.running.inline import Backend
 from marin.execution.running.progress import Progress, Status
 from marin.execution.running.resolve import resolve
 from marin.execution.running.runlog import RunLog
+from marin.execution.running.tasks import Report, RunSpec
 from marin.execution.running.watch import LeaseWatch
 from marin.execution.running.worker import Failure, StepTask, failure_of
 from marin.execution.secrets import SecretValues

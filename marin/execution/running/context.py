@@ -12,11 +12,10 @@ import time
 import typing
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from marin.execution import layout
 from marin.execution.artifact import Artifact, FileInfo
 from marin.execution.codec import Reference, decode, encode
 from marin.execution.failures import StepError
@@ -24,46 +23,17 @@ from marin.execution.fleet import Fleet
 from marin.execution.identity import UnstableValue, canonical, dependency_identity, dumps
 from marin.execution.records import Flow
 from marin.execution.redaction import guarded, redact, refuse_exposed, refuse_exposed_bytes
-from marin.execution.running.claims import Claim, check_lease
+from marin.execution.running.claims import check_lease
 from marin.execution.running.intermediates import DAMAGED_MARK, Intermediate, load_intermediate
 from marin.execution.running.scratch import Scratch
-from marin.execution.secrets import SecretValues, available
+from marin.execution.running.tasks import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask
+from marin.execution.secrets import available
 from marin.storage import AlreadyExists, ChecksummedWriter, Store
 
 R = TypeVar("R")
 
 LEASE_CHECK_SECONDS = 5.0
 PROGRESS_SECONDS = 0.3
-
-Report = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """All that a worker needs to know of the attempt it works for. Pickles."""
-
-    store: Store
-    run: str
-    name: str
-    display: str
-    step_folder: str
-    attempt: int
-    claim: Claim
-    fleet: Fleet
-    code_digest: str
-    fans_out: bool
-    secrets: SecretValues = field(default_factory=SecretValues)
-
-    @property
-    def attempt_folder(self) -> str:
-        """Where this attempt's own files go: no other attempt, of this run or another, has the same."""
-        return layout.attempt_folder(self.step_folder, self.attempt, self.run)
-
-    @property
-    def state_folder(self) -> str:
-        """Where the state of all epochs lies."""
-        return f"{self.claim.folder or self.step_folder}/state"
-
 
 @dataclass(frozen=True)
 class StateFile:
@@ -73,49 +43,6 @@ class StateFile:
     epoch: int
     key: str
     size: int
-
-
-@dataclass(frozen=True)
-class ShardTask:
-    """One item of a `run.map`: its place, its key in the state, and what is to be called."""
-
-    index: int
-    key: str
-    function: Callable[[Any], Any]
-    item: Any
-    memory_gb: float | None
-
-
-@dataclass(frozen=True)
-class ShardOutcome:
-    """A finished shard: the JSON result, and what it wrote."""
-
-    result: Any
-    files: tuple[FileInfo, ...]
-    flows: tuple[Flow, ...]
-
-    def to_json(self) -> bytes:
-        """As it lies in the state."""
-        return json.dumps(asdict(self)).encode()
-
-    @staticmethod
-    def from_json(data: bytes) -> ShardOutcome:
-        """The outcome of a shard's manifest."""
-        body = json.loads(data)
-        return ShardOutcome(
-            body["result"],
-            tuple(FileInfo(**file) for file in body["files"]),
-            tuple(Flow(**flow) for flow in body["flows"]),
-        )
-
-
-@dataclass(frozen=True)
-class RankOutcome:
-    """What one rank of a gang came back with."""
-
-    result: Any
-    files: tuple[FileInfo, ...]
-    flows: tuple[Flow, ...]
 
 
 class Fanout(Protocol):

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 from marin.execution.failures import Cancelled, FailureClass, LeaseLost
 from marin.execution.running.claims import Claim
-from marin.execution.running.context import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask, run_rank, run_shard
+from marin.execution.running.context import run_rank, run_shard
 from marin.execution.running.scratch import scratch_folder
+from marin.execution.running.tasks import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask
 from marin.execution.running.worker import Failure, Outcome, StepFailed, StepTask, execute, failure_of
 
 BLAME_SECONDS = 1.0

@@ -24,12 +24,12 @@ from marin.execution.redaction import refuse_exposed
 from marin.execution.running.advance import Advance
 from marin.execution.running.backends import Backends
 from marin.execution.running.claims import Claim, Claims
-from marin.execution.running.context import Report
 from marin.execution.running.inline import Backend
 from marin.execution.running.patience import PatientStore
 from marin.execution.running.progress import BROKEN, Observer, Progress, RunResult, Silent, Status
 from marin.execution.running.runlog import RunLog, new_run
 from marin.execution.running.schedule import Schedule
+from marin.execution.running.tasks import Report
 from marin.execution.running.watch import Heartbeat, LeaseWatch
 from marin.execution.secrets import SecretValues, secret_values, secrets_in
 from marin.storage import CountedStore, Store

@@ -23,9 +23,10 @@ from marin.execution.fitting import misfit_of_result
 from marin.execution.records import Flow
 from marin.execution.redaction import redact, refuse_exposed
 from marin.execution.running.captured_log import captured_log
-from marin.execution.running.context import Fanout, Report, Run, RunSpec, entered
+from marin.execution.running.context import Fanout, Run, entered
 from marin.execution.running.external import FirstUse, Sight, changes_since, see
 from marin.execution.running.scratch import scratch_folder
+from marin.execution.running.tasks import Report, RunSpec
 from marin.execution.running.unanswered import gave_no_answer
 from marin.execution.secrets import available
 from marin.storage import StoreUnavailable

@@ -34,17 +34,6 @@ from tests.storage.backends import wait_for
 pytestmark = pytest.mark.ray
 
 
-@pytest.fixture
-def store(tmp_path: Path, ray_cluster: None) -> Store:
-    return open_store(tmp_path / "prefix")
-
-
-@pytest.fixture
-def probe(tmp_path: Path) -> Probe:
-    (tmp_path / "tally").mkdir()
-    return Probe(str(tmp_path / "tally"))
-
-
 class Watcher:
     """Keeps what a run shows."""
 

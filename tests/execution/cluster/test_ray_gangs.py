@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from marin.execution import Artifact, FailureClass, Fleet, Runner, RunOptions, RunResult, make_plan
-from marin.storage import Store, open_store
+from marin.storage import Store
 from tests.execution.cluster.ray_graphs import meeting
 from tests.execution.driver import ray_backend
 from tests.execution.graphs import Probe, executing, executions
@@ -19,11 +19,6 @@ from tests.execution.graphs import gang as plain_gang
 from tests.storage.backends import wait_for
 
 pytestmark = pytest.mark.ray
-
-
-@pytest.fixture
-def store(tmp_path: Path, ray_cluster: None) -> Store:
-    return open_store(tmp_path / "prefix")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from marin.execution.records import materialise_record
 from marin.execution.running import watch
 from marin.execution.running.claims import Claim, claim_bytes, this_holder
 from marin.execution.running.progress import Status
-from marin.storage import Store, open_store
+from marin.storage import Store
 from tests.execution.cluster.ray_graphs import LEAK_BYTES, LONG_SECONDS, Deeds, deeds, meeting
 from tests.execution.graphs import Probe, executing, executions, leaf
 from tests.storage.backends import wait_for
@@ -25,17 +25,6 @@ from tests.storage.backends import wait_for
 pytestmark = pytest.mark.ray
 
 QUICK = ShardPolicy(straggler_seconds=1.0, pause_seconds=0.2)
-
-
-@pytest.fixture
-def store(tmp_path: Path, ray_cluster: None) -> Store:
-    return open_store(tmp_path / "prefix")
-
-
-@pytest.fixture
-def probe(tmp_path: Path) -> Probe:
-    (tmp_path / "tally").mkdir()
-    return Probe(str(tmp_path / "tally"))
 
 
 def runner(target: Artifact, store: Store, policy: ShardPolicy = QUICK) -> Runner:

@@ -8,7 +8,7 @@ import pytest
 
 from marin.execution.cluster.shard_schedule import ShardPolicy, ShardSchedule
 from marin.execution.failures import RETRY_BUDGET, FailureClass
-from marin.execution.running.context import ShardTask
+from marin.execution.running.tasks import ShardTask
 
 LOST, MEMORY, ERROR = FailureClass.preempted, FailureClass.memory, FailureClass.error
 POLICY = ShardPolicy(
@@ -26,6 +26,14 @@ def started(one: ShardSchedule, now: float) -> list[int]:
     while (task := one.next(now)) is not None:
         found.append(task.index)
     return found
+
+
+def begun(count: int) -> ShardSchedule:
+    """All shards at work since the moment 0."""
+    one = schedule(count)
+    for index in started(one, 0.0):
+        one.began(index, 0.0)
+    return one
 
 
 def lagging(one: ShardSchedule, now: float) -> int | None:
@@ -68,10 +76,7 @@ def test_each_class_of_failure_has_its_own_budget_for_each_shard(kind: FailureCl
 
 
 def test_a_shard_is_started_again_when_it_ran_three_times_the_median_and_half_a_minute() -> None:
-    one = schedule(4)
-    started(one, 0.0)
-    for index in range(4):
-        one.began(index, 0.0)
+    one = begun(4)
     for index, seconds in ((0, 10.0), (1, 12.0), (2, 30.0)):
         one.finished(index, seconds)
     assert lagging(one, 36.0) is None
@@ -80,10 +85,7 @@ def test_a_shard_is_started_again_when_it_ran_three_times_the_median_and_half_a_
 
 
 def test_short_shards_are_not_started_again_before_half_a_minute() -> None:
-    one = schedule(2)
-    started(one, 0.0)
-    one.began(0, 0.0)
-    one.began(1, 0.0)
+    one = begun(2)
     one.finished(0, 1.0)
     assert lagging(one, 30.0) is None
     assert lagging(one, 30.1) == 1
@@ -105,18 +107,12 @@ def test_no_shard_is_started_again_while_one_waits_for_its_first_worker_or_for_i
 
 
 def test_no_shard_is_started_again_before_any_has_finished() -> None:
-    one = schedule(2)
-    started(one, 0.0)
-    one.began(0, 0.0)
-    one.began(1, 0.0)
+    one = begun(2)
     assert lagging(one, 10_000.0) is None
 
 
 def test_a_lost_copy_is_forgiven_while_the_other_runs_and_counts_when_it_was_the_last() -> None:
-    one = schedule(2)
-    started(one, 0.0)
-    one.began(0, 0.0)
-    one.began(1, 0.0)
+    one = begun(2)
     one.finished(0, 1.0)
     assert lagging(one, 100.0) == 1
     for _ in range(RETRY_BUDGET[LOST]):
@@ -131,10 +127,7 @@ def test_a_lost_copy_is_forgiven_while_the_other_runs_and_counts_when_it_was_the
 
 
 def test_an_error_of_its_own_code_in_one_copy_ends_the_shard() -> None:
-    one = schedule(2)
-    started(one, 0.0)
-    one.began(0, 0.0)
-    one.began(1, 0.0)
+    one = begun(2)
     one.finished(0, 1.0)
     assert lagging(one, 100.0) == 1
     assert not one.failed(1, ERROR, 101.0)

@@ -15,9 +15,9 @@ from marin.execution import Artifact, Runner, RunOptions, RunResult, layout, mak
 from marin.execution.reasons.past_runs import find_run, read_run, run_names
 from marin.execution.reasons.status import SILENT_BEATS, Beat, blockers, duration, liveness, look, run_status
 from marin.execution.running.claims import Claims, Holder, this_holder
-from marin.execution.running.context import Report
 from marin.execution.running.inline import InlineBackend
 from marin.execution.running.runlog import RunLog
+from marin.execution.running.tasks import Report
 from marin.execution.running.watch import Heartbeat
 from marin.execution.running.worker import Outcome, StepTask
 from marin.storage import CountedStore, Store

@@ -29,9 +29,10 @@ from marin.execution.running.claims import (
     process_is_gone,
     this_holder,
 )
-from marin.execution.running.context import Report, Run, RunSpec
+from marin.execution.running.context import Run
 from marin.execution.running.inline import InlineBackend
 from marin.execution.running.scratch import Scratch
+from marin.execution.running.tasks import Report, RunSpec
 from marin.execution.running.worker import Outcome, StepTask
 from marin.storage import MissingObject, Store, open_store
 from tests.execution.graphs import Probe, Text, executions, leaf, upper

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from marin.execution import (
-    Artifact,
     FailureClass,
-    Fleet,
     Flow,
     Runner,
     RunOptions,
-    RunResult,
     Status,
     StepError,
     current_run,
@@ -31,9 +25,9 @@ from marin.execution import (
 from marin.execution.failures import ClusterLost
 from marin.execution.records import Record
 from marin.execution.running.console import PlainConsole
-from marin.execution.running.context import Report
 from marin.execution.running.inline import Backend, InlineBackend
 from marin.execution.running.progress import Progress
+from marin.execution.running.tasks import Report
 from marin.execution.running.worker import Failure, Outcome, StepTask
 from marin.storage import Store, open_store
 from tests.execution.graphs import (
@@ -43,37 +37,12 @@ from tests.execution.graphs import (
     diamond,
     executions,
     failing,
-    gang,
     joined,
     leaf,
     squares,
     upper,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counted(Artifact):
-    """Fields of several types."""
-
-    count: int
-    share: float
-    names: tuple[str, ...]
-    first: float | None
-
-
-def run(target: Artifact, store: Store, backend: Any = InlineBackend, **options: Any) -> RunResult:
-    settings = RunOptions(**{"retry_pause": 0.01, **options})
-    return Runner(store, make_plan([target], store), settings, backend).run()
-
-
-def statuses(result: RunResult) -> dict[str, str]:
-    return {p.step.call.label or p.step.name: p.status.name for p in result.steps}
-
-
-def failure_of(result: RunResult) -> Failure:
-    (progress,) = result.failures
-    assert progress.failure is not None
-    return progress.failure
+from tests.execution.running.runs import failure_of, run, statuses
 
 
 def test_the_record_lists_files_flows_dependencies_and_where_they_came_from(store: Store, probe: Probe) -> None:
@@ -299,94 +268,6 @@ def test_a_back_end_that_does_not_start_ends_the_run_with_its_reason_and_frees_t
     assert run(diamond(probe), store).succeeded
 
 
-def test_a_map_returns_results_in_order_and_its_shards_files_are_outputs(tmp_path: Path, probe: Probe) -> None:
-    found = materialise(squares("all", MapConfig(shards=5), probe), str(tmp_path / "prefix"))
-    assert found.values == (0, 1, 4, 9, 16)
-    assert found.names() == [f"part-{number:03d}.txt" for number in range(5)]
-    assert found.read("part-003.txt") == b"9"
-    record = found._binding.record
-    assert [(flow.unit, flow.read, flow.kept) for flow in record.flows] == [("numbers", 5, 5)]
-
-
-def test_an_empty_map_is_an_empty_result(tmp_path: Path, probe: Probe) -> None:
-    assert materialise(squares("none", MapConfig(shards=0), probe), str(tmp_path / "prefix")).values == ()
-
-
-def test_a_map_needs_a_step_that_fans_out(tmp_path: Path) -> None:
-    @step("runner/narrow", version="1")
-    def narrow() -> Text:
-        current_run().map(len, ["a"])
-        return Text(text="x")
-
-    with pytest.raises(StepError, match="fans_out=True"):
-        materialise(narrow(), str(tmp_path))
-
-
-def test_a_gang_without_ray_is_one_process_for_each_worker(tmp_path: Path, probe: Probe) -> None:
-    found = materialise(gang("plain", probe).on(Fleet(workers=2)), str(tmp_path / "prefix"))
-    assert found.values == (0, 10)
-    assert [found.read(name) for name in found.names()] == [b"2", b"2"]
-
-
-def test_an_error_in_a_rank_ends_the_gang_and_the_step_at_once(local_store: Store, probe: Probe) -> None:
-    started = time.monotonic()
-    failure = failure_of(run(gang("bug", probe).on(Fleet(workers=2)), local_store))
-    assert (failure.kind, failure.error, failure.message) == (
-        FailureClass.error,
-        "ZeroDivisionError",
-        "a bug of rank 1",
-    )
-    assert time.monotonic() - started < 30
-    assert executions(probe.tally, "rank-1") == 1
-
-
-def test_a_rank_that_leaves_by_itself_ends_the_step_at_once(local_store: Store, probe: Probe) -> None:
-    started = time.monotonic()
-    failure = failure_of(run(gang("leaves", probe).on(Fleet(workers=2)), local_store))
-    assert time.monotonic() - started < 45
-    assert failure.kind is FailureClass.error
-    assert "rank 1 ended with exit code 3 and without a result" in failure.message
-    assert executions(probe.tally, "rank-1") == 1
-
-
-def test_a_killed_rank_brings_the_gang_back_with_its_state(local_store: Store, probe: Probe) -> None:
-    result = run(gang("killed once", probe).on(Fleet(workers=2)), local_store)
-    assert result.succeeded, result.failures
-    assert executions(probe.tally, "rank-1") == 2
-    assert [info.key for info in local_store.list("test/gang") if info.key.endswith("rank-1-was-here")]
-
-
-def damaged(store: Store, name: str) -> tuple[Path, Any]:
-    """A file of the upstream's output, and a consumer of it."""
-    path = next(Path(store.url).glob(f"{name}/*/a1-*/text.txt"))
-    return path, path.stat()
-
-
-@pytest.mark.parametrize("damage", ["truncated", "grown", "deleted"])
-def test_a_reader_of_a_damaged_output_names_the_step_and_the_way_out(
-    damage: str, local_store: Store, probe: Probe
-) -> None:
-    assert run(leaf("text", probe), local_store).succeeded
-    path, _ = damaged(local_store, "test/leaf")
-    if damage == "deleted":
-        path.unlink()
-    else:
-        path.write_bytes(b"" if damage == "truncated" else b"text and more")
-    failure = failure_of(run(upper(leaf("text", probe), probe), local_store))
-    assert "'text.txt' of test/leaf-" in failure.message
-    assert "--force '^test/leaf$'" in failure.message
-    plan = make_plan([upper(leaf("text", probe), probe)], local_store, force="^test/leaf$")
-    assert Runner(local_store, plan, RunOptions(), InlineBackend).run().succeeded
-    assert executions(probe.tally, "leaf-text") == 2
-
-
-def test_a_missing_empty_file_is_missed(local_store: Store, probe: Probe) -> None:
-    assert run(leaf("", probe), local_store).succeeded
-    damaged(local_store, "test/leaf")[0].unlink()
-    failure = failure_of(run(upper(leaf("", probe), probe), local_store))
-    assert "is missing" in failure.message
-
-
 def test_a_step_that_is_cancelled_on_its_own_ends_the_run_as_a_failure(store: Store, probe: Probe) -> None:
     @step("runner/cancelled", version="1", inline=True)
     def cancelled() -> Text:
@@ -434,17 +315,6 @@ def test_a_terminal_that_is_gone_fails_no_step(store: Store, probe: Probe) -> No
     assert Runner(store, plan, RunOptions(), InlineBackend, Gone()).run().succeeded
 
 
-def test_two_output_files_of_one_name_are_refused(tmp_path: Path) -> None:
-    @step("runner/twice", version="1", inline=True)
-    def twice() -> Text:
-        current_run().write_bytes("same", b"1")
-        current_run().write_bytes("same", b"2")
-        return Text(text="x")
-
-    with pytest.raises(StepError, match="writes the file 'same' twice"):
-        materialise(twice(), str(tmp_path))
-
-
 def test_an_unwritable_prefix_is_an_error_before_anything_runs(tmp_path: Path, probe: Probe) -> None:
     (tmp_path / "file").write_text("in the way")
     blocked = open_store(tmp_path / "file" / "prefix")
@@ -465,23 +335,6 @@ def test_options_are_checked() -> None:
         RunOptions(max_concurrent=0)
     with pytest.raises(ValueError, match="stale_after must be positive, got -1"):
         RunOptions(stale_after=-1)
-
-
-def test_a_file_of_the_state_is_published_without_a_copy(tmp_path: Path) -> None:
-    @step("runner/publishes", version="1", inline=True)
-    def publishes() -> Text:
-        run = current_run()
-        with run.state.write("checkpoint/data") as stream:
-            stream.write(b"weights")
-        run.publish("model/data", run.state.key("checkpoint/data"))
-        return Text(text="x")
-
-    found = materialise(publishes(), str(tmp_path))
-    assert found.names("model/*") == ["model/data"]
-    info = found.file_info("model/data")
-    assert info.key.endswith("/state/000001/checkpoint/data")
-    assert info.sha256 == hashlib.sha256(b"weights").hexdigest()
-    assert found.local("model/data").read_bytes() == b"weights"
 
 
 def test_scratch_is_removed_afterwards(tmp_path: Path) -> None:
@@ -510,22 +363,3 @@ def test_a_plain_console_says_what_became_of_each_step(store: Store, probe: Prob
     assert any("\u2713 test/squares-" in line and "2 of 2 numbers, 2B in 2 files" in line for line in lines)
     assert any("\u2717 test/failing-" in line and "StepError: the crawl has no pages" in line for line in lines)
     assert any("test/joined-" in line and "blocked: needs test/failing-" in line for line in lines)
-
-
-@pytest.mark.parametrize("value", ["five", None, True, [5]])
-def test_a_result_whose_field_is_no_such_type_fails_the_step_that_made_it(store: Store, value: Any) -> None:
-    @step("run/typed", version="1", inline=True)
-    def typed() -> Counted:
-        return Counted(count=value, share=1, names=["a"], first=None)  # type: ignore[arg-type]
-
-    failure = failure_of(run(typed(), store))
-    assert failure.expected and "run/typed" in failure.message and "result.count is" in failure.message
-    assert store.list("_steps") == []
-
-
-def test_a_result_may_say_a_whole_float_as_an_int_and_a_tuple_as_a_list(store: Store) -> None:
-    @step("run/typed", version="1", inline=True)
-    def typed() -> Counted:
-        return Counted(count=5, share=1, names=["a"], first=0.5)  # type: ignore[arg-type]
-
-    assert run(typed(), store).succeeded
