@@ -77,7 +77,8 @@ def _origin(records: PrefixRecords, found: Found) -> Iterator[str]:
             keys = {file.name: file.key for file in record.files}
             for warc in record.result["warcs"]:
                 if warc["name"] == metadata.get("warc"):
-                    yield f"  lies in     {warc['url'] or records.store.url_of(keys[warc['name']])}"
+                    place = f", from byte {metadata['offset']}" if "offset" in metadata else ""
+                    yield f"  lies in     {warc['url'] or records.store.url_of(keys[warc['name']])}{place}"
     for name, value in metadata.items():
         yield f"  {name:<11} {_shown(value)}"
 

@@ -77,7 +77,7 @@ def extract_file(
     """
     records = read_records(lambda: open_warc(crawl, warc), report, span)
     try:
-        for batch in _batches(_pages(records, warc, config, totals)):
+        for batch in _batches(_pages(records, warc, config, report, totals)):
             for page, extraction in zip(batch, _extracted(batch, isolated), strict=True):
                 if extraction.failure is not None:
                     totals.dropped[extraction.failure] += 1
@@ -103,6 +103,8 @@ class _PlacedPage:
     page: WebPage
     warc: str
     offset: int
+    in_large_member: bool
+    """Whether it lies in a packed member with other records, so that the offset is not where reading it begins."""
 
 
 class _Totals:
@@ -117,7 +119,7 @@ class _Totals:
 
 
 def _pages(
-    records: Iterable[RawRecord], warc: WarcFile, config: ExtractConfig, totals: _Totals
+    records: Iterable[RawRecord], warc: WarcFile, config: ExtractConfig, report: FileReport, totals: _Totals
 ) -> Iterator[_PlacedPage]:
     for record in records:
         page = page_of(record)
@@ -128,7 +130,7 @@ def _pages(
         else:
             totals.flags.update(page.flags)
             totals.charsets[f"{page.charset} ({page.charset_from})"] += 1
-            yield _PlacedPage(page, warc.name, record.offset)
+            yield _PlacedPage(page, warc.name, record.offset, report.one_member)
 
 
 def _batches(pages: Iterable[_PlacedPage]) -> Iterator[list[_PlacedPage]]:
@@ -166,6 +168,7 @@ def _document(
             "extractor": extractor,
             "extractor_version": _version(extractor),
             "warc": placed.warc,
+            **({} if placed.in_large_member else {"offset": placed.offset}),
             **({"flags": list(page.flags)} if page.flags else {}),
         },
     )
