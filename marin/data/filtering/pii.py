@@ -1,29 +1,32 @@
 """Personal data: e-mail addresses, IP addresses, telephone numbers and access keys, counted as signals and masked.
 
-E-mail and IP addresses are found by datatrove's patterns. Its formatter replaces addresses in turn from a list, so that
-what a document becomes depends on the documents before it; here every one becomes the same. Every pattern is bounded in
-length and looked for around signs that are cheap to find, so that no text can make it slow.
+E-mail addresses and IP addresses of version 4 are found by datatrove's patterns. Its formatter replaces addresses in
+turn from a list, so that what a document becomes depends on the documents before it; here every one becomes the same.
+Every pattern is bounded in length and looked for around signs that are cheap to find, so that no text can make it slow.
 """
 
 from __future__ import annotations
 
 import functools
+import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-PERSONAL_KINDS = ("email", "ip", "phone", "key")
-"""What is looked for, in the order in which it is replaced."""
+from marin.data.filtering.personal import PERSONAL_KINDS, PersonalData
 
 ADDRESSES = ("email", "ip")
-"""The kinds that datatrove masks."""
+"""The kinds that datatrove masks; it looks for no IP address of version 6."""
 
 EMAIL = "email@example.com"
 """What every e-mail address becomes (RFC 2606 reserves the domain)."""
 
 IP_ADDRESS = "192.0.2.1"
 """What every public IP address becomes (RFC 5737 reserves it for documentation)."""
+
+IPV6_ADDRESS = "2001:db8::1"
+"""What every public IP address of version 6 becomes (RFC 3849 reserves it for documentation)."""
 
 PHONE = "555-0100"
 """What every telephone number becomes (the North American plan keeps it for fiction)."""
@@ -35,8 +38,21 @@ _BEFORE, _AFTER = 256, 255
 """Characters of an address that are looked at before its @ sign, and most after it (RFC 5321, section 4.5.3.1)."""
 _LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,256}")
 _DOMAIN_START = re.compile(r"@(?:[A-Za-z0-9-]{1,63}\.[A-Za-z0-9]|\[)")
-# What every dotted address has; cheaper to look for than the pattern, which tries each digit of a text.
+# What every address of a kind has. Patterns that begin with one sign are far cheaper to look for than those of the
+# addresses, which try each digit of a text.
+_DOTS = re.compile(r"\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]")
+_COLONS = re.compile(":[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:")
+_PHONE_SIGNS = tuple(map(re.compile, (r"\+[1-9]", r"\([2-9][0-9]{2}\)", "-[0-9]{4}(?![0-9])", r"\.[0-9]{4}(?![0-9])")))
 _DOTTED_NUMBERS = re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]")
+# Of IPv6 only 2000::/3 has been given out (RFC 4291, IANA's registry), and nobody holds all that one first group stands
+# for. So an address that can be reached begins with four digits, the first one 2 or 3, and a second group: no time of
+# day, MAC address or scope such as std:: does.
+_IPV6_START = re.compile(r"(?<![0-9A-Za-z_:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f]")
+_IPV6 = re.compile(
+    r"(?<![0-9A-Za-z_:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f][0-9A-Fa-f:]{2,33}+(?:(?:\.[0-9]{1,3}){3})?(?![0-9A-Za-z_])"
+)
+_IPV6_DOCUMENTATION = ipaddress.IPv6Network("3fff::/20")
+"""RFC 9637; the standard library knows the older 2001:db8::/32."""
 # E.164: a plus sign and at most 15 digits. Without the plus, only the North American form with its marks counts: what
 # else has ten digits is rarely a telephone number.
 _PHONE = re.compile(
@@ -119,6 +135,37 @@ def mask(text: str, kinds: Iterable[str] = ADDRESSES) -> MaskedText:
     return MaskedText(text, found)
 
 
+@dataclass(frozen=True)
+class TreatedText:
+    """A text after its personal data was dealt with.
+
+    Attributes:
+        text: the text, with the finds of the masked kinds replaced.
+        masked: number of finds by kind, where there were some, for kinds that are masked.
+        flagged: the same for kinds that are flagged.
+    """
+
+    text: str
+    masked: dict[str, int] = field(default_factory=dict)
+    flagged: dict[str, int] = field(default_factory=dict)
+
+
+def treat(text: str, policy: PersonalData) -> TreatedText:
+    """Do with the personal data of a text what the policy says. Linear in the length of the text."""
+    masked: dict[str, int] = {}
+    flagged: dict[str, int] = {}
+    for kind in PERSONAL_KINDS:
+        treatment = policy.of(kind)
+        if treatment == "keep":
+            continue
+        replaced, count = _MASKS[kind](text)
+        if count and treatment == "mask":
+            text, masked[kind] = replaced, count
+        elif count:
+            flagged[kind] = count
+    return TreatedText(text, masked, flagged)
+
+
 def may_be_personal(piece: str) -> bool:
     """Whether a piece without white space may hold personal data, or be part of it: never wrong when it says no.
 
@@ -131,7 +178,7 @@ def may_be_personal(piece: str) -> bool:
     if not _DIGIT.search(piece):
         return False
     dotted = piece.count(".") >= 3 and _DOTTED_NUMBERS.search(piece)
-    return bool(dotted or _PHONE_PIECE.search(piece))
+    return bool(dotted or _PHONE_PIECE.search(piece) or _IPV6_START.search(piece))
 
 
 def count_personal(text: str) -> dict[str, int]:
@@ -183,10 +230,30 @@ def _emails(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _mask_ips(text: str) -> tuple[str, int]:
-    if not _DOTTED_NUMBERS.search(text):
-        return text, 0
+    # The long form may end in a dotted one, so it comes first.
+    long = 0
+    if "::" in text or _COLONS.search(text):
+        text, long = _replace(text, _ipv6_addresses(text), IPV6_ADDRESS)
+    if not _DOTS.search(text):
+        return text, long
     pattern = _patterns()[1]
-    return _replace(text, (one.span() for one in pattern.finditer(text) if _is_public(one.group())), IP_ADDRESS)
+    spans = (one.span() for one in pattern.finditer(text) if _is_public(one.group()))
+    text, short = _replace(text, spans, IP_ADDRESS)
+    return text, long + short
+
+
+def _ipv6_addresses(text: str) -> Iterator[tuple[int, int]]:
+    for found in _IPV6.finditer(text):
+        written = found.group()
+        # A sentence may go on with a colon behind an address.
+        if written.endswith(":") and not written.endswith("::"):
+            written = written[:-1]
+        try:
+            address = ipaddress.IPv6Address(written)
+        except ValueError:
+            continue
+        if address.is_global and address not in _IPV6_DOCUMENTATION:
+            yield found.start(), found.start() + len(written)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -195,6 +262,8 @@ def _is_public(address: str) -> bool:
 
 
 def _mask_phones(text: str) -> tuple[str, int]:
+    if not any(sign.search(text) for sign in _PHONE_SIGNS):
+        return text, 0
     return _replace(text, (one.span() for one in _PHONE.finditer(text) if _is_phone(one.group())), PHONE)
 
 

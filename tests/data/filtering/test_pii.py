@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import random
 import time
 
@@ -10,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.data.filtering.features import measure
+from marin.data.filtering.personal import PERSONAL_KINDS, PersonalData
 from marin.data.filtering.pii import (
     EMAIL,
     IP_ADDRESS,
+    IPV6_ADDRESS,
     KEY,
-    PERSONAL_KINDS,
     PHONE,
     count_personal,
     mask,
     may_be_personal,
+    treat,
 )
 from marin.data.filtering.words import WordTable
 
@@ -48,6 +51,57 @@ def test_masking_finds_what_the_reference_patterns_find() -> None:
     )
     reference = PIIFormatter(email_replacement=EMAIL, ip_replacement=IP_ADDRESS)
     assert mask(text).text == reference.format(text)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "2001:4860:4860::8888",
+        "2606:4700:4700:0:0:0:0:1111",
+        "2A02:8109:9ABC:1F00:9C9F:1234:ABCD:EF01",
+        "2a00:1450:4001:81b::200e",
+        "2600:1901:0:38d7::4",
+        "2001:4860:4864::192.88.99.7",
+    ],
+)
+def test_public_addresses_of_version_6_are_masked(address: str) -> None:
+    assert ipaddress.IPv6Address(address).is_global
+    for text in ("From {} at noon.", "{}", "[{}]:443", "at {}: it answers", "{}/64", "({}, {})", "<{}>"):
+        masked = mask(text.format(address, address))
+        assert masked.text == text.format(IPV6_ADDRESS, IPV6_ADDRESS)
+        assert masked.found["ip"] == text.count("{}")
+    assert count_personal(measure(f"seen from {address}.", WordTable()).suspects)["ip"] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "std::vector<std::string> and abc::def::cafe, dead::beef",
+        "at 12:34:56 on 2023:11:30 12:00:00 or 2023:11:30:10:20:30",
+        "00:1B:44:11:3A:B7 and 20-01-0d-b8",
+        "20:01:0d:b8:85:a3:00:00 is a GUID",
+        "ff:ff::1 fe80::1 fc00::17 ::1 :: 2001:db8::8 2001:db8:1:2:3:4:5:6 3fff::1 3fff:0:1::1",
+        "2024:: a note",
+        "verse 2345:6 and 2345:6:7",
+        "a2001:4860::8888 2001:4860::8888z x:2001:4860::8888 2001:4860:::8888 2001:4860:1:2:3:4:5:6:7",
+        "2001:48600::8888",
+        "ratio 2:3::4:6",
+    ],
+)
+def test_times_hardware_addresses_scopes_and_private_addresses_are_left(text: str) -> None:
+    assert mask(text).text == text
+    assert count_personal(text)["ip"] == 0
+
+
+def test_masking_finds_the_addresses_that_the_standard_library_calls_public() -> None:
+    draw = random.Random(6)
+    for _ in range(2000):
+        groups = [f"{draw.getrandbits(16 if draw.random() < 0.6 else 4):x}" for _ in range(8)]
+        address = ipaddress.IPv6Address(":".join([f"{draw.choice([0x2001, 0x2606, 0x2A00, 0xFE80]):04x}", *groups[1:]]))
+        written = draw.choice([address.compressed, address.exploded, address.compressed.upper()])
+        # Nobody holds all that begins with one group.
+        public = address.is_global and written[4:6] != "::"
+        assert mask(f"from {written}, he said").found["ip"] == public, written
 
 
 @pytest.mark.parametrize(
@@ -98,6 +152,7 @@ def test_names_that_begin_like_keys_are_left(text: str) -> None:
 PIECES = st.sampled_from(
     [
         *KEYS,
+        *("2001:4860:4860::8888", "2001:4860:", ":8888", "std::end"),
         *("jane@example.org", "a@b", "8.8.8.8", "10.0.0.1", "1.2.3", "+49", "30", "901820", "(212)", "664-7665"),
         *(
             "212-664-7665",
@@ -131,7 +186,7 @@ def test_masking_twice_is_masking_once(text: str) -> None:
 
 
 def test_every_kind_marks_its_pieces() -> None:
-    for piece in ("a@b.c", "8.8.8.8", "+4930901820", "(212)", "664-7665", "-----BEGIN", *KEYS):
+    for piece in ("a@b.c", "8.8.8.8", "[2606:4700::1111]", "+4930901820", "(212)", "664-7665", "-----BEGIN", *KEYS):
         assert may_be_personal(piece), piece
     for piece in ("word", "3.14", "2024-01-02", "self.x", "a-b"):
         assert not may_be_personal(piece), piece
@@ -146,6 +201,8 @@ def hostile(kind: str, size: int) -> str:
         "long labels": "a@" + "b" * 60 + "!",
         "dotted locals": "a.." * 20 + "@b.c",
         "dotted numbers": "1.2.",
+        "colons": "2001:",
+        "long addresses": "2001:4860:1:2:3:4:5:6:",
         "plus signs": "+1 (22) 333-",
         "brackets": "(212) 66",
         "key marks": "sk-",
@@ -162,6 +219,7 @@ def hostile(kind: str, size: int) -> str:
     "kind",
     [
         *("hyphens", "signs", "short domains", "long labels", "dotted locals", "dotted numbers", "plus signs"),
+        *("colons", "long addresses"),
         *("brackets", "key marks", "web tokens", "key blocks", "one word", "digits", "letters without spaces"),
     ],
 )
@@ -186,3 +244,23 @@ def test_masks_are_the_same_whatever_was_masked_before() -> None:
     alone = [mask(text).text for text in texts]
     random.Random(0).shuffle(texts)
     assert sorted(mask(text).text for text in texts) == sorted(alone)
+
+
+TEXT = f"Jane, jane@mail.org, 8.8.8.8, (212) 664-7665, {KEYS[0]}"
+
+
+def test_each_kind_is_masked_flagged_or_kept_as_the_policy_says() -> None:
+    treated = treat(TEXT, PersonalData())
+    assert treated.text == f"Jane, {EMAIL}, {IP_ADDRESS}, (212) 664-7665, {KEY}"
+    assert treated.masked == {"email": 1, "ip": 1, "key": 1}
+    assert treated.flagged == {"phone": 1}
+    other = treat(TEXT, PersonalData(email="flag", ip="keep", phone="mask", key="keep"))
+    assert other.text == f"Jane, jane@mail.org, 8.8.8.8, {PHONE}, {KEYS[0]}"
+    assert (other.masked, other.flagged) == ({"phone": 1}, {"email": 1})
+    nothing = treat("Nobody.", PersonalData(email="flag"))
+    assert (nothing.text, nothing.masked, nothing.flagged) == ("Nobody.", {}, {})
+
+
+def test_a_treatment_that_does_not_exist_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"PersonalData.phone is 'drop'.*mask, flag, keep"):
+        PersonalData(phone="drop")  # type: ignore[arg-type]
