@@ -175,11 +175,17 @@ def _float_form(value: float, annotation: Any, path: Path, dependencies: list[tu
 
 
 def _text_form(value: str, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:
+    if _is_plain(value):
+        return value
     if is_absolute_path(value):
         raise _absolute_path(value, path)
-    if (token := token_in(value)) is not None:
-        raise _exposed(token, path)
-    return value
+    raise _exposed(str(token_in(value)), path)
+
+
+@functools.lru_cache(4096)
+def _is_plain(text: str) -> bool:
+    """Whether a text may stand in a config. The steps of a plan share most of their texts."""
+    return not is_absolute_path(text) and token_in(text) is None
 
 
 def _secret_form(value: Secret, annotation: Any, path: Path, dependencies: list[tuple[str, Any]]) -> Any:

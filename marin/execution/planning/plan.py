@@ -58,7 +58,7 @@ OPEN = (Action.run, Action.check)
 """What a run has to look at."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class PlannedStep:
     """One step of a plan. `generation` is that of the record that answers, or of the one that a run would make.
 
@@ -214,6 +214,9 @@ def _collector_paused() -> Iterator[None]:
     try:
         yield
     finally:
+        if gc.get_freeze_count() == 0:
+            gc.freeze()  # to and fro: the plan counts as old from now on, and is not searched at the next allocation
+            gc.unfreeze()
         if was_on:
             gc.enable()
 
