@@ -35,6 +35,7 @@ R = TypeVar("R")
 LEASE_CHECK_SECONDS = 5.0
 PROGRESS_SECONDS = 0.3
 
+
 @dataclass(frozen=True)
 class StateFile:
     """An object of resumable state: name within its epoch's folder, epoch, key in the store, size in bytes."""
