@@ -69,6 +69,7 @@ def test_half_precision_multiplies_in_bf16_but_routes_sums_and_reduces_in_fp32(
         assert step.gradient_dtypes == {torch.float32}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", FOUR, ids=lambda s: s.name)
 def test_four_ranks_equal_one_process(on_four: list[dict[str, Difference]], scenario: Scenario) -> None:
     check(on_four, scenario)

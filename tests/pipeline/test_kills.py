@@ -48,6 +48,7 @@ def test_killed_while_duplicates_are_removed_the_next_run_completes_and_redoes_n
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_stopped_in_training_by_kill_by_sigterm_and_by_a_dead_rank_the_curve_has_no_gap_and_no_double(
     smoke_prefix: Path, tmp_path: Path
 ) -> None:

@@ -50,7 +50,7 @@ def check_whole(store: Store, text: str, folder: Path) -> None:
     assert {record["generation"] for record in invariants.records(store).values()} == {1}
 
 
-@pytest.mark.parametrize("skew", [0.0, HOUR, -HOUR])
+@pytest.mark.parametrize("skew", [0.0, *(pytest.param(skew, marks=pytest.mark.slow) for skew in (HOUR, -HOUR))])
 def test_a_zombie_that_finishes_late_adopts_its_successors_result(tmp_path: Path, skew: float) -> None:
     """The zombie read the text `one`, its successor the text `two`; all that follows comes from `two`."""
     prefix, go = str(tmp_path / "prefix"), tmp_path / "go"
@@ -121,7 +121,7 @@ def results(store: Store) -> dict[str, bytes]:
     return {file["name"]: store.read(file["key"]) for file in record_of(store, "soak.train")["files"]}
 
 
-@pytest.mark.parametrize("skew", [0.0, HOUR])
+@pytest.mark.parametrize("skew", [0.0, pytest.param(HOUR, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("first", ["zombie", "successor"])
 def test_a_partitioned_gang_that_trains_on_changes_nothing_for_its_successor(
     tmp_path: Path, skew: float, first: str

@@ -106,7 +106,7 @@ def without_claims(store: Store) -> set[str]:
     return {info.key for info in store.list() if not info.key.startswith(("_claims/", "_runs/"))}
 
 
-@pytest.mark.parametrize("seed", [1, 5])
+@pytest.mark.parametrize("seed", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_kill_before_any_deletion_leaves_no_record_without_its_files(seed: int, store: Store) -> None:
     prefix = random_prefix(store, seed, steps=6)
     for number, info in enumerate(store.list("_steps")):
