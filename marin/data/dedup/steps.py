@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from marin.data.dedup.config import DecontaminationConfig, DedupConfig
+from marin.data.dedup.spans_config import LineConfig, SpanConfig
 from marin.data.documents.artifacts import Attributes, Documents
 from marin.data.evalsets.artifacts import EvalSet
 from marin.execution import step
@@ -44,3 +45,45 @@ def decontaminate(
     from marin.data.dedup.overlap import decontaminate_documents
 
     return decontaminate_documents(pages, evalsets, config)
+
+
+@step("documents/lines", version="1", fans_out=True)
+def repeated_lines(
+    pages: Sequence[Documents], config: LineConfig = LineConfig(), duplicates: Attributes | None = None
+) -> Attributes:
+    """Spans of boilerplate: lines and paragraphs that recur on many pages of a site, or on many sites.
+
+    ``report.json`` has the counts, by source too, and the lines on most documents.
+
+    Args:
+        pages: the sources.
+        config: what is boilerplate.
+        duplicates: duplicates among all sources; what they drop is not counted, so that text is not taken for
+            boilerplate because there are copies of it. Spans are found in all documents.
+    """
+    from marin.data.dedup.lines import repeated_lines_of
+
+    return repeated_lines_of(pages, duplicates, config)
+
+
+@step("documents/spans", version="1", fans_out=True)
+def repeated_spans(
+    pages: Sequence[Documents],
+    duplicates: Attributes,
+    config: SpanConfig = SpanConfig(),
+    signals: Sequence[Attributes] = (),
+) -> Attributes:
+    """Long spans of words that stand in a preferred place too, in the documents that are no duplicates.
+
+    ``report.json`` has the counts, by source too, and samples of the spans that recur most.
+
+    Args:
+        pages: the sources.
+        duplicates: duplicates among all sources; what they drop takes no part.
+        config: how long a span must be, and which of its places is preferred.
+        signals: the signals of each source, in the same order; documents that fail the filters take no part, so that
+            nothing is cut for the sake of a text that is dropped. Without any, all documents take part.
+    """
+    from marin.data.dedup.substrings import repeated_spans_of
+
+    return repeated_spans_of(pages, duplicates, signals, config)

@@ -1,0 +1,78 @@
+"""Configuration of what is found within documents: lines that recur on many pages, and long repeated spans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from marin.execution import runtime
+
+PARTITION_BYTES = 512 * 1024**2
+
+
+@dataclass(frozen=True)
+class LineConfig:
+    """Which lines, and paragraphs of several lines, are boilerplate.
+
+    A line is boilerplate on a site, when more than ``least_documents`` documents of the site have it and these are
+    more than the ``share`` of its documents; and everywhere, when more than ``least_sites`` sites have it. A site is
+    the host of the documents' addresses, or the source for documents without.
+
+    Attributes:
+        least_documents: documents of a site that may have a line in any case.
+        share: share of a site's documents that may have a line in any case.
+        least_sites: sites that may have a line in any case; None looks at each site by itself.
+        least_characters: shorter lines are never boilerplate by themselves. A character of a script without spaces
+            counts as three.
+        digits: lines that differ in their numbers only are equal, as in ``Page 3 of 12``.
+        paragraphs: paragraphs of several lines are looked at as wholes too, so that their short lines go with them.
+        keep_first: one document of those that have a line keeps it where it stands first: the one of which the text
+            has the least hash.
+        partition_bytes: text that is counted in one part; about half as much memory is taken.
+    """
+
+    least_documents: int = 10
+    share: float = 0.05
+    least_sites: int | None = 100
+    least_characters: int = 20
+    digits: bool = True
+    paragraphs: bool = True
+    keep_first: bool = False
+    partition_bytes: int = runtime(PARTITION_BYTES)
+
+    def __post_init__(self) -> None:
+        for name in ("least_documents", "least_characters", "partition_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"LineConfig.{name} is {getattr(self, name)!r}; it must be at least 1")
+        if self.least_sites is not None and self.least_sites < 1:
+            raise ValueError(f"LineConfig.least_sites is {self.least_sites!r}; give at least 1, or null for no limit")
+        if not 0.0 <= self.share < 1.0:
+            raise ValueError(f"LineConfig.share is {self.share!r}; it must be at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class SpanConfig:
+    """How long a span of words must be to count as repeated, and which of its places keeps it.
+
+    50 is what Lee et al. 2022 (https://arxiv.org/abs/2107.06499) use, of tokens; here it counts words.
+
+    Attributes:
+        least_words: words of the shortest span.
+        priority: sources, the preferred one first; the others follow, all alike. Of the places of a span the one in
+            the preferred source stays, then the one in the document of the least id, then the first.
+        protected: sources that nothing is cut from; they come before all others.
+        partition_bytes: text whose n-grams are compared in one part; three times as much memory is taken where all of
+            it is repeated, and hardly any where nothing is.
+    """
+
+    least_words: int = 50
+    priority: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    partition_bytes: int = runtime(PARTITION_BYTES)
+
+    def __post_init__(self) -> None:
+        if self.least_words < 2:
+            raise ValueError(f"SpanConfig.least_words is {self.least_words!r}; it must be at least 2")
+        if self.partition_bytes < 1:
+            raise ValueError(f"SpanConfig.partition_bytes is {self.partition_bytes!r}; it must be at least 1")
+        if len(set(self.priority)) != len(self.priority):
+            raise ValueError(f"SpanConfig.priority is {self.priority!r}; name every source once")
