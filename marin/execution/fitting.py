@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import numbers
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -45,6 +46,9 @@ def misfit(value: Any, annotation: Any, path: str) -> str | None:
         return None
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
+        members = [member for member in arguments if member is not type(None)]
+        if len(members) == 1 and value is not None:
+            return misfit(value, members[0], path)
         found = [misfit(value, member, path) for member in arguments]
         return None if None in found else _wrong(value, annotation, path)
     if annotation is None or annotation is type(None):
@@ -56,37 +60,46 @@ def misfit(value: Any, annotation: Any, path: str) -> str | None:
         return None
     if not _is_instance(value, kind):
         return _wrong(value, annotation, path)
-    return next((text for part in _parts(value, arguments) if (text := misfit(*_placed(part, path))) is not None), None)
+    for item, wanted, place in _parts(value, kind, arguments):
+        if (text := misfit(item, wanted, path + place)) is not None:
+            return text
+    return None
+
+
+def misfit_of_arguments(arguments: Mapping[str, Any], annotations: Mapping[str, Any]) -> str | None:
+    """What in the arguments of a step call does not fit the annotations of its function, or None."""
+    for name, value in arguments.items():
+        text = misfit(value, annotations.get(name, Any), name)
+        if text is not None:
+            return text
+    return None
 
 
 def _is_instance(value: Any, kind: type) -> bool:
-    if kind in (int, float):
-        return isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
-    return isinstance(value, kind)
+    if kind in (int, float):  # NumPy's numbers are numbers too, and true is none
+        return isinstance(value, numbers.Real if kind is float else numbers.Integral) and not isinstance(value, bool)
+    if kind is tuple:  # a list in its place has the same identity
+        return isinstance(value, (tuple, list))
+    return getattr(kind, "_is_protocol", False) or isinstance(value, kind)
 
 
-def _parts(value: Any, arguments: tuple[Any, ...]) -> Iterable[tuple[Any, Any, str]]:
+def _parts(value: Any, kind: Any, arguments: tuple[Any, ...]) -> Iterable[tuple[Any, Any, str]]:
     """(value, annotation, place) of what lies one level down. An artifact inside a value has a record of its own."""
     if isinstance(value, Artifact):
         return
     if dataclasses.is_dataclass(value):
-        kind: type = type(value)
-        for name, annotation in _annotations(kind).items():
+        own: type = type(value)
+        for name, annotation in _annotations(own).items():
             yield getattr(value, name), annotation, f".{name}"
     elif isinstance(value, Mapping) and len(arguments) == 2:
         for key, item in value.items():
             yield item, arguments[1], f".{key}"
-    elif isinstance(value, tuple) and arguments and arguments[-1] is not Ellipsis:
+    elif kind is tuple and arguments and arguments[-1] is not Ellipsis:
         for index, (item, annotation) in enumerate(zip(value, arguments, strict=False)):
             yield item, annotation, f"[{index}]"
     elif isinstance(value, (list, tuple, set, frozenset)) and arguments:
         for index, item in enumerate(value):
             yield item, arguments[0], f"[{index}]"
-
-
-def _placed(part: tuple[Any, Any, str], path: str) -> tuple[Any, Any, str]:
-    value, annotation, place = part
-    return value, annotation, f"{path}{place}"
 
 
 def _wrong(value: Any, annotation: Any, path: str) -> str:

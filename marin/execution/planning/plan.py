@@ -17,6 +17,7 @@ from marin.execution import layout
 from marin.execution.adopted import refuse_unadopted
 from marin.execution.artifact import Artifact, call_of
 from marin.execution.failures import StepError
+from marin.execution.fitting import misfit_of_arguments
 from marin.execution.identity import (
     Recipe,
     UnstableValue,
@@ -200,6 +201,9 @@ def make_plan(
         )
     for step in plan.to_do():
         refuse_unadopted(step.call, step.display, step.reason, store.url)
+        wrong = misfit_of_arguments(step.call.arguments, step.call.step.annotations)
+        if wrong is not None:
+            raise StepError(f"{step.display} cannot run with its arguments: {wrong}")
     for step in plan.steps:
         if step.store is not None:
             step.reason = f"{_size(record_of(step, store).size)} in {step.store.url}"
