@@ -1,17 +1,13 @@
-"""The takedown list: ids and URLs of documents that must not be in what is made, each with its reason.
-
-Imports fsspec; import this module inside step bodies only.
-"""
+"""The takedown list: ids and URLs of documents that must not be in what is made, each with its reason."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-import fsspec
-
 from marin.data.consolidation.config import TakedownConfig, TakedownEntry
 from marin.data.documents.addresses import canonical_url
+from marin.data.inputs.files import read_input
 from marin.execution import External, StepError
 
 
@@ -76,9 +72,8 @@ def load_takedowns(config: TakedownConfig) -> TakedownList:
 
 def _entries(field: str, external: External) -> Iterator[TakedownEntry]:
     try:
-        with fsspec.open(external.path, "rb", compression="infer") as stream:
-            text: str = stream.read().decode()
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_input(field, external.path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
         raise StepError(f"{field}: {external.path!r} cannot be read: {error}") from error
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):

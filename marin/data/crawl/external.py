@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import posixpath
-from collections.abc import Iterator
 from typing import BinaryIO, cast
-
-import fsspec
-from fsspec.core import url_to_fs
 
 from marin.data.crawl.artifacts import WarcFile
 from marin.data.crawl.config import CrawlConfig
-from marin.data.crawl.warc.patient import PatientStream
+from marin.data.inputs.files import look_at, open_input, read_input
+from marin.data.inputs.patient import patiently
 from marin.execution import External, StepError, current_run
-from marin.execution.running.external import FirstUse, Sight, Sighting, each, explained, see, see_file, stated_name
+from marin.execution.running.external import FirstUse, Sight, Sighting, each, see, stated_name, without_password
 
 _LISTS = (".paths", ".paths.gz")
 
@@ -38,7 +34,9 @@ def find_warcs(config: CrawlConfig) -> tuple[WarcFile, ...]:
     def look(number: str) -> Sight:
         external = config.warcs[int(number)]
         field = f"crawl {config.source!r}, warcs[{number}]"
-        return _listed(field, external) if external.path.endswith(_LISTS) else see(field, external)
+        if external.path.endswith(_LISTS):
+            return _listed(field, external)
+        return patiently(lambda: see(field, external), lambda: f"{field}: {without_password(external.path)!r}")
 
     for sight in each([str(number) for number in range(len(config.warcs))], look):
         if sight.external.path.endswith(_LISTS):
@@ -56,28 +54,22 @@ def find_warcs(config: CrawlConfig) -> tuple[WarcFile, ...]:
 def open_external(warc: WarcFile) -> BinaryIO:
     """A stream over an external WARC, after a check that it is still the file that the crawl found.
 
-    It is opened again where a connection breaks; see :class:`marin.data.crawl.warc.patient.PatientStream`.
+    It is opened again where a connection breaks; see :class:`marin.data.inputs.patient.PatientStream`.
 
     Raises:
         StepError: the file has changed, or cannot be reached.
         StoreUnavailable: its server is in trouble.
     """
     check_external(warc)
-    url = warc.url
-    assert url is not None
-
-    def open_file() -> BinaryIO:
-        filesystem, path = url_to_fs(url)
-        return cast(BinaryIO, filesystem.open(path, "rb"))
-
-    return cast(BinaryIO, PatientStream(open_file, url, warc.size))
+    assert warc.url is not None
+    return cast(BinaryIO, open_input("crawl", warc.url, size=warc.size))
 
 
 def check_external(warc: WarcFile) -> None:
     """Raise `StepError` unless an external WARC is still the file that the crawl found."""
     assert warc.url is not None
     then = warc.seen or Sighting(warc.name, warc.size)
-    now = see_file("crawl", warc.url)
+    now = look_at("crawl", warc.url)
     if now.differs(then, same_place=True):
         raise StepError(
             f"WARC {warc.url} had {then} when the crawl step ran, and has {now}; give the file a new version, "
@@ -87,19 +79,10 @@ def check_external(warc: WarcFile) -> None:
 
 def _listed(field: str, external: External) -> Sight:
     """The files that a list names, in its order, each under its line."""
-    lines = list(_lines(field, external.path))
+    lines = read_input(field, external.path).decode("utf-8", "replace").split()
     root = external.path.partition("crawl-data/")[0] if "crawl-data/" in external.path else ""
     root = root or posixpath.dirname(external.path) + "/"
     urls = [line if "://" in line or line.startswith("/") else root + line for line in lines]
-    seen = each(urls, lambda url: see_file(field, url))
+    seen = each(urls, lambda url: look_at(field, url))
     files = [Sighting(line, one.size, one.content, one.place) for line, one in zip(lines, seen, strict=True)]
     return Sight(field, external, external.path, tuple(urls), tuple(files), ("",) * len(files))
-
-
-def _lines(field: str, path: str) -> Iterator[str]:
-    def read() -> bytes:
-        with fsspec.open(path, "rb") as stream:
-            data: bytes = stream.read()
-        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-
-    yield from explained(read, path, field).decode().split()

@@ -21,6 +21,8 @@ FATES = "fates/"
 """Folder of the files beside consolidated documents that say what became of each document that came in."""
 
 _INT64 = 2**63
+_DEEPEST = 64
+"""Levels of nesting in metadata; a few hundred would end the step in a `RecursionError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +97,15 @@ def text_hash(text: str) -> str:
 
 
 def encode_metadata(metadata: Mapping[str, Any]) -> str:
-    """Canonical JSON text of a metadata object; NaN, infinities and integers beyond 64 bit are kept as text."""
-    return json.dumps(_plain(metadata), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    """Canonical JSON text of a metadata object.
+
+    NaN, infinities and integers beyond 64 bit are kept as text; what is nested more than ``_DEEPEST`` levels down is
+    left out, with a mark in its place.
+    """
+    return json.dumps(_plain(metadata, 0), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -108,8 +114,10 @@ def _plain(value: Any) -> Any:
         return value if -_INT64 <= value < _INT64 else str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
+    if isinstance(value, (Mapping, list, tuple)) and depth == _DEEPEST:
+        return "…"
     if isinstance(value, Mapping):
-        return {normalise_text(str(key)): _plain(item) for key, item in value.items()}
+        return {normalise_text(str(key)): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_plain(item, depth + 1) for item in value]
     return normalise_text(str(value))

@@ -51,7 +51,7 @@ class SourceConfig:
     Attributes:
         source: name of the source, part of every document's id.
         files: files to read where they lie: local paths or URLs, folders, glob patterns. Each file's version is its
-            identity. Compressed ones (gz, bz2, zst) are unpacked.
+            identity. Those packed with gzip, bzip2, xz or zstd are unpacked, whatever their names.
         format: what the files are. ``"text"``: each file is a document; ``"wikipedia"``: XML dumps of MediaWiki.
         dataset: a dataset to read instead of files.
         text_field: field or column with the text.
@@ -61,6 +61,9 @@ class SourceConfig:
         licence: licence of documents that tell none themselves; ``""`` when it is not known.
         max_replaced: share of U+FFFD above which a document is counted as ``undecodable``.
         max_controls: share of control characters above which a document is counted as ``binary``.
+        longest_record: bytes of a line, field, page or text file above which it is counted as ``too_long``; it bounds
+            the memory of a task.
+        strict: fail the step when a packed file is cut or damaged, in place of counting that.
         task_bytes: bytes of files that one task reads; a larger file is a task of its own.
     """
 
@@ -75,6 +78,8 @@ class SourceConfig:
     licence: str = ""
     max_replaced: float = 0.01
     max_controls: float = 0.01
+    longest_record: int = 128 * MIB
+    strict: bool = False
     task_bytes: int = 128 * MIB
 
     def __post_init__(self) -> None:
@@ -92,5 +97,6 @@ class SourceConfig:
         for field in ("max_replaced", "max_controls"):
             if not 0.0 <= getattr(self, field) <= 1.0:
                 raise ValueError(f"source.{field} is {getattr(self, field)!r}; it is a share between 0 and 1")
-        if self.task_bytes < 1:
-            raise ValueError(f"source.task_bytes is {self.task_bytes!r}; it must be at least 1")
+        for field in ("longest_record", "task_bytes"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"source.{field} is {getattr(self, field)!r}; it must be at least 1")

@@ -5,6 +5,7 @@ Imports pyarrow; import this module inside step bodies only.
 
 from __future__ import annotations
 
+import logging
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,13 +14,18 @@ from typing import Any
 
 from marin.data.documents.artifacts import Documents, DocumentShard
 from marin.data.documents.io import DocumentWriter, documents_of
-from marin.data.documents.normalise import normalise
+from marin.data.documents.normalise import NormalisedText, normalise
 from marin.data.documents.schema import Document, make_document
+from marin.data.inputs.patient import patiently
 from marin.data.sources.config import SourceConfig
-from marin.execution import Flow, StepError, current_run
-from marin.execution.running.external import see
+from marin.execution import External, Flow, StepError, current_run
+from marin.execution.running.external import Sight, see, without_password
+
+logger = logging.getLogger(__name__)
 
 _PLACES_KEPT = 20
+_CUT = frozenset({"truncated", "damaged"})
+"""Reasons that stand for the rest of a file, of which nobody knows how much it is."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +36,29 @@ class _Task:
     config: SourceConfig
     urls: tuple[str, ...]
     names: tuple[str, ...]
+    sizes: tuple[int | None, ...]
     part: int = 0
 
 
 @dataclass(frozen=True)
 class _Result:
-    """What became of one task; ``lost`` has places of records that could not be read."""
+    """What became of one task.
+
+    Attributes:
+        shards: its documents.
+        records: records that were read, or could not be.
+        dropped: those of which no document came, by reason.
+        lost: places of the first records that could not be read.
+        cut: files that could not be read to their end, each with the reason.
+        mended: documents of which something was replaced or taken out, by what it was.
+    """
 
     shards: tuple[DocumentShard, ...]
     records: int
     dropped: dict[str, int]
     lost: tuple[str, ...]
+    cut: dict[str, str]
+    mended: dict[str, int]
 
 
 def read_documents(config: SourceConfig) -> Documents:
@@ -48,12 +66,24 @@ def read_documents(config: SourceConfig) -> Documents:
     run = current_run()
     results = run.map(_read, list(plan_tasks(config)), unit="parts")
     dropped: Counter[str] = Counter()
+    mended: Counter[str] = Counter()
     for result in results:
         dropped.update(result.dropped)
+        mended.update(result.mended)
     records = sum(result.records for result in results)
     lost = [place for result in results for place in result.lost]
+    cut = {name: reason for result in results for name, reason in result.cut.items()}
+    for name, reason in cut.items():
+        logger.warning("%s of source %r is %s; the rest of it was not read", name, config.source, reason)
     run.write_json(
-        "reading.json", {"records": records, "dropped": dict(sorted(dropped.items())), "lost": lost[:_PLACES_KEPT]}
+        "reading.json",
+        {
+            "records": records,
+            "dropped": dict(sorted(dropped.items())),
+            "lost": lost[:_PLACES_KEPT],
+            "files_cut": cut,
+            "mended": dict(sorted(mended.items())),
+        },
     )
     shards = [shard for result in results for shard in result.shards]
     if not shards:
@@ -69,30 +99,45 @@ def plan_tasks(config: SourceConfig) -> Iterator[_Task]:
     """Files in bundles of about ``task_bytes``, in order; or the parts of a dataset."""
     if config.dataset is not None:
         for part in range(config.dataset.parts):
-            yield _Task(part, config, (), (), part)
+            yield _Task(part, config, (), (), (), part)
         return
-    urls: list[str] = []
-    names: list[str] = []
+    files: list[_File] = []
     filled = number = 0
-    for url, name, size in _files(config):
-        if urls and filled + size > config.task_bytes:
-            yield _Task(number, config, tuple(urls), tuple(names))
-            urls, names, filled, number = [], [], 0, number + 1
-        urls.append(url)
-        names.append(name)
-        filled += size
-    yield _Task(number, config, tuple(urls), tuple(names))
+    for file in _files(config):
+        weight = config.task_bytes if file.size is None else file.size
+        if files and filled + weight > config.task_bytes:
+            yield _task(number, config, files)
+            files, filled, number = [], 0, number + 1
+        files.append(file)
+        filled += weight
+    yield _task(number, config, files)
 
 
-def _files(config: SourceConfig) -> Iterator[tuple[str, str, int]]:
-    """(URL, name, size) of every file; a file that two paths name is read once."""
+@dataclass(frozen=True)
+class _File:
+    url: str
+    name: str
+    size: int | None
+
+
+def _task(number: int, config: SourceConfig, files: list[_File]) -> _Task:
+    columns = ([file.url for file in files], [file.name for file in files], [file.size for file in files])
+    return _Task(number, config, tuple(columns[0]), tuple(columns[1]), tuple(columns[2]))
+
+
+def _files(config: SourceConfig) -> Iterator[_File]:
+    """Every file in order; one that two paths name is read once."""
     seen: set[str] = set()
     for number, external in enumerate(config.files):
-        sight = see(f"source {config.source!r}, files[{number}]", external)
+        sight = _sight(f"source {config.source!r}, files[{number}]", external)
         for url, file in zip(sight.urls, sight.files, strict=True):
             if url not in seen:
                 seen.add(url)
-                yield url, file.name, file.size if file.size is not None else config.task_bytes
+                yield _File(url, file.name, file.size)
+
+
+def _sight(field: str, external: External) -> Sight:
+    return patiently(lambda: see(field, external), lambda: f"{field}: {without_password(external.path)!r}")
 
 
 def _read(task: _Task) -> _Result:
@@ -105,7 +150,14 @@ def _read(task: _Task) -> _Result:
             run.progress(reader.records)
     dropped = dict(sorted(reader.dropped.items()))
     run.account(Flow("records", read=reader.records, kept=reader.kept, dropped=dropped))
-    return _Result(writer.shards, reader.records, dropped, tuple(reader.lost[:_PLACES_KEPT]))
+    return _Result(
+        shards=writer.shards,
+        records=reader.records,
+        dropped=dropped,
+        lost=tuple(reader.lost[:_PLACES_KEPT]),
+        cut=reader.cut,
+        mended=dict(reader.mended),
+    )
 
 
 class _Reader:
@@ -116,6 +168,8 @@ class _Reader:
         self.kept = 0
         self.dropped: Counter[str] = Counter()
         self.lost: list[str] = []
+        self.cut: dict[str, str] = {}
+        self.mended: Counter[str] = Counter()
         self._config = config
         self._ids: set[str] = set()
 
@@ -126,8 +180,7 @@ class _Reader:
         for name, row in _rows(task):
             self.records += 1
             if isinstance(row, Lost):
-                self.dropped[row.reason] += 1
-                self.lost.append(row.place)
+                self._lose(name, row.place, row.reason)
                 continue
             document = self._document(name, row.place, row.fields)
             if document is None:
@@ -137,6 +190,18 @@ class _Reader:
                 continue
             self._ids.add(document.id)
             yield document
+
+    def _lose(self, name: str, place: str, reason: str) -> None:
+        self.dropped[reason] += 1
+        if len(self.lost) < _PLACES_KEPT:
+            self.lost.append(place)
+        if reason in _CUT:
+            self.cut[name] = reason
+            if self._config.strict:
+                raise StepError(
+                    f"{name} of source {self._config.source!r} is {reason}; get it again: source.strict allows no such "
+                    "file"
+                )
 
     def _document(self, name: str, place: str, fields: Any) -> Document | None:
         config = self._config
@@ -152,6 +217,7 @@ class _Reader:
         if reason is not None:
             self.dropped[reason] += 1
             return None
+        self._count_mended(text, stored)
         url, own = _word(fields.get(config.url_field)), _word(fields.get(config.id_field))
         taken = {config.text_field, config.url_field, config.language_field}
         metadata = {key: value for key, value in fields.items() if key not in taken and not isinstance(value, bytes)}
@@ -167,6 +233,11 @@ class _Reader:
             metadata=metadata,
         )
 
+    def _count_mended(self, text: str, stored: NormalisedText) -> None:
+        self.mended["controls"] += stored.stripped > 0
+        self.mended["surrogates"] += stored.surrogates > 0
+        self.mended["undecodable_bytes"] += "\ufffd" in text
+
     def _reason_against(self, text: str, stripped: int) -> str | None:
         if not text.strip():
             return "empty_text"
@@ -178,14 +249,16 @@ class _Reader:
 
 
 def _rows(task: _Task) -> Iterable[tuple[str, Any]]:
-    from marin.data.sources.rows import rows_of_dataset, rows_of_file
+    from marin.data.sources.rows import SourceFile, rows_of_file
 
     if task.config.dataset is not None:
+        from marin.data.sources.hub import rows_of_dataset
+
         yield from (("", row) for row in rows_of_dataset(task.config.dataset, task.part))
-    for url, name in zip(task.urls, task.names, strict=True):
+    for url, name, size in zip(task.urls, task.names, task.sizes, strict=True):
         # The place of a record must not hang on where its file lies.
         folder = posixpath.dirname(name)
-        for row in rows_of_file(task.config.format, url, task.config.text_field):
+        for row in rows_of_file(task.config, SourceFile(url, size)):
             yield name, replace(row, place=f"{folder}/{row.place}") if folder else row
 
 

@@ -1,4 +1,7 @@
-"""Records of files and datasets, by datatrove's readers where they lose nothing.
+"""Records of files and datasets: whatever cannot be read comes as a `Lost` record, so that it can be counted.
+
+Parquet files and datasets are read by datatrove's readers. Its readers of JSON lines and CSV pass over broken lines
+without a word, or end with the first one; those are ours.
 
 Imports datatrove; import this module inside step bodies only.
 """
@@ -9,23 +12,27 @@ import csv
 import io
 import json
 import posixpath
-import sys
-import xml.etree.ElementTree as ET
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from datatrove.data import Document as TroveDocument
-from datatrove.io import get_datafolder
-from datatrove.pipeline.readers import CSVReader, HuggingFaceDatasetReader, ParquetReader
-from datatrove.pipeline.readers.base import BaseDiskReader, BaseReader
+from datatrove.pipeline.readers import ParquetReader
+from datatrove.pipeline.readers.base import BaseReader
 
-from marin.data.sources.config import FileFormat, HubDataset
-from marin.data.sources.wikitext import plain_text
+from marin.data.crawl.warc.charset import decode_text
+from marin.data.inputs.files import open_input, open_unpacked
+from marin.data.inputs.packing import PackingError
+from marin.data.sources.config import SourceConfig
+from marin.data.sources.dumps import Article, articles
 from marin.execution import StepError
+from marin.storage import StoreUnavailable
 
-_LONGEST_LINE = 1 << 30
-_ARTICLES = "0"
+_PART = 1 << 20
+_PARQUET_ROWS = 128
+_GIVEN_AGAIN = 100
+"""Lines of a CSV file at which reading is taken up again behind a quote that nothing closes."""
 
 
 @dataclass(frozen=True)
@@ -44,32 +51,40 @@ class Lost:
     reason: str
 
 
-def rows_of_file(format: FileFormat, url: str, text_field: str) -> Iterator[Row | Lost]:
-    """Every record of a file, in order.
+@dataclass(frozen=True)
+class SourceFile:
+    """One file: its address, and its size when known."""
+
+    url: str
+    size: int | None
+
+    @property
+    def name(self) -> str:
+        """The last part of its address."""
+        return posixpath.basename(self.url.partition("?")[0] if "://" in self.url else self.url)
+
+
+def rows_of_file(config: SourceConfig, file: SourceFile) -> Iterator[Row | Lost]:
+    """Every record of a file, in order. One whose packing is cut or damaged ends with a `Lost` record that says so.
 
     Raises:
         StepError: the file is damaged as a whole, or has no column with the text.
+        StoreUnavailable: its server is in trouble.
     """
-    folder, name = posixpath.split(url)
+    field = f"source {config.source!r}"
     try:
-        yield from _READERS[format](folder, name, text_field)
-    except StepError:
+        if config.format == "parquet":
+            with open_input(field, file.url, size=file.size) as raw:
+                yield from _parquet(io.BufferedReader(raw, _PART), file.name, config)
+            return
+        with open_unpacked(field, file.url, size=file.size) as stream:
+            yield from _READERS[config.format](stream, file.name, config)
+    except PackingError as error:
+        yield Lost(file.name, error.damage)
+    except (StepError, StoreUnavailable):
         raise
     except Exception as error:  # readers of every format have errors of their own
-        raise StepError(f"{url} cannot be read as {format}: {type(error).__name__}: {error}") from error
-
-
-def rows_of_dataset(dataset: HubDataset, part: int) -> Iterator[Row]:
-    """The records of one part of a dataset."""
-    options = {"split": dataset.split, "revision": dataset.revision} | (
-        {"name": dataset.subset} if dataset.subset is not None else {}
-    )
-    if dataset.saved_in is None:
-        reader = HuggingFaceDatasetReader(dataset.name, dataset_options=options, streaming=True)
-    else:
-        reader = HuggingFaceDatasetReader(dataset.saved_in, load_from_disk=True)
-    for number, document in enumerate(every_record(reader).run(rank=part, world_size=dataset.parts)):
-        yield Row(f"{part}/{number}", document.metadata)
+        raise StepError(f"{file.url} cannot be read as {config.format}: {type(error).__name__}: {error}") from error
 
 
 def every_record(reader: BaseReader) -> BaseReader:
@@ -85,98 +100,155 @@ def every_record(reader: BaseReader) -> BaseReader:
     return reader
 
 
-def _parquet(folder: str, name: str, text_field: str) -> Iterator[Row]:
-    yield from _columnar(ParquetReader(folder), name, text_field)
-
-
-def _csv(folder: str, name: str, text_field: str) -> Iterator[Row]:
-    csv.field_size_limit(min(sys.maxsize, _LONGEST_LINE))  # the module's own limit is 128 KiB, shorter than many a text
-    yield from _columnar(_CsvReader(folder), name, text_field)
-
-
-def _columnar(reader: BaseDiskReader, name: str, text_field: str) -> Iterator[Row]:
-    for number, document in enumerate(every_record(reader).read_file(name)):
-        if text_field not in document.metadata:
-            columns = ", ".join(str(one) for one in document.metadata)
-            raise StepError(f"{name}, row {number}: there is no column {text_field!r}; it has {columns}")
+def _parquet(stream: io.BufferedReader, name: str, config: SourceConfig) -> Iterator[Row]:
+    reader = every_record(ParquetReader(".", batch_size=_PARQUET_ROWS))
+    reader.data_folder = _OpenedFile(stream)
+    for number, document in enumerate(reader.read_file(name)):
+        _require_column(config.text_field, document.metadata, name, number)
         yield Row(f"{name}:{number}", document.metadata)
 
 
-class _CsvReader(CSVReader):  # type: ignore[misc]  # datatrove has no types
-    """datatrove's reader, for which a byte that is no UTF-8 ends the file."""
+@dataclass(frozen=True)
+class _OpenedFile:
+    """What datatrove's reader needs of a folder: it opens the file."""
 
-    def read_file(self, filepath: str) -> Iterator[TroveDocument]:
-        with self.data_folder.open(filepath, "rb", compression="infer") as stream:
-            text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
-            for number, row in enumerate(csv.DictReader(text)):
-                fields = {key if key is not None else "further": value for key, value in row.items()}
-                yield self.get_document_from_dict(fields, filepath, number)
+    stream: io.BufferedReader
+
+    def open(self, path: str, mode: str = "rb") -> io.BufferedReader:
+        return self.stream
 
 
-def _jsonl(folder: str, name: str, text_field: str) -> Iterator[Row | Lost]:
-    """JSON lines; datatrove's reader passes over broken ones without counting them."""
+def _require_column(column: str, fields: Mapping[str, Any], name: str, number: int) -> None:
+    if column not in fields:
+        columns = ", ".join(str(one) for one in fields)
+        raise StepError(f"{name}, row {number}: there is no column {column!r}; it has {columns}")
+
+
+def _csv(stream: io.BufferedReader, name: str, config: SourceConfig) -> Iterator[Row | Lost]:
+    """Rows of a CSV file, of which the first names the columns.
+
+    A quote that nothing closes would make one row of the rest of the file: such a row is lost with its first line, and
+    the lines behind that are read on their own.
+    """
+    csv.field_size_limit(config.longest_record)  # the module's own limit is 128 KiB, shorter than many a text
+    lines = _RowLines(io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline=""))
+    rows = csv.reader(lines)
+    columns = next(rows, None)
+    number = 0
+    while columns is not None:
+        lines.begin_row()
+        try:
+            values = next(rows)
+        except StopIteration:
+            return
+        except csv.Error:
+            values, is_broken = [], True
+        else:
+            is_broken = lines.has_ended or (len(values) < len(columns) and not lines.row[-1].endswith(("\n", "\r")))
+        if is_broken:
+            yield Lost(f"{name}:{number}", "broken_line")
+            lines.give_again()
+        elif values:
+            fields: dict[str, Any] = dict(zip(columns, values, strict=False))
+            fields |= {"further": values[len(columns) :]} if len(values) > len(columns) else {}
+            _require_column(config.text_field, dict.fromkeys(columns), name, number)
+            yield Row(f"{name}:{number}", fields)
+        number += bool(values) or is_broken
+
+
+class _RowLines:
+    """The lines of a CSV file; those of the row at hand are kept, and can be read again without the first."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.row: list[str] = []
+        self.has_ended = False
+        self._lines = lines
+        self._again: deque[str] = deque()
+        self._given_again = 0
+
+    def __iter__(self) -> _RowLines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else next(self._lines, None)
+        if line is None:
+            self.has_ended = True
+            raise StopIteration
+        self.row.append(line)
+        return line
+
+    def begin_row(self) -> None:
+        self.row = []
+        self.has_ended = False
+
+    def give_again(self) -> None:
+        if self._given_again < _GIVEN_AGAIN:
+            self._given_again += 1
+            self._again.extendleft(reversed(self.row[1:]))
+
+
+def _jsonl(stream: io.BufferedReader, name: str, config: SourceConfig) -> Iterator[Row | Lost]:
     offset = 0
-    with _opened(folder, name) as stream:
-        for line in stream:
-            place = f"{name}:{offset}"
-            offset += len(line)
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line.decode("utf-8-sig", "replace"))
-            except (ValueError, RecursionError):
-                yield Lost(place, "broken_line")
-                continue
-            yield Row(place, value) if isinstance(value, dict) else Lost(place, "no_object")
+    for line, size in _lines(stream, config.longest_record):
+        place = f"{name}:{offset}"
+        offset += size
+        if line is None:
+            yield Lost(place, "too_long")
+            continue
+        if not line.strip():
+            continue
+        try:
+            value = _parsed(line.decode("utf-8-sig", "replace"))
+        except (ValueError, RecursionError):
+            yield Lost(place, "broken_line")
+            continue
+        yield Row(place, value) if isinstance(value, dict) else Lost(place, "no_object")
 
 
-def _text(folder: str, name: str, text_field: str) -> Iterator[Row]:
-    with _opened(folder, name) as stream:
-        yield Row(name, {text_field: stream.read().decode("utf-8-sig", "replace")})
+def _parsed(text: str) -> Any:
+    """The value of a JSON text; integers with more digits than Python converts are kept as text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 20 else digits)
 
 
-def _wikipedia(folder: str, name: str, text_field: str) -> Iterator[Row | Lost]:
-    """The pages of a MediaWiki dump; only the page at hand is in memory."""
-    with _opened(folder, name) as stream:
-        base = ""
-        parser = iter(ET.iterparse(stream, events=("start", "end")))
-        _, root = next(parser)
-        for event, element in parser:
-            tag = element.tag.rpartition("}")[2]
-            if event == "end" and tag == "base":
-                base = (element.text or "").rpartition("/")[0]
-            if event != "end" or tag != "page":
-                continue
-            yield _page(element, base, name, text_field)
-            root.clear()
+def _lines(stream: io.BufferedReader, longest: int) -> Iterator[tuple[bytes | None, int]]:
+    """Lines with their sizes in bytes; None in place of one that is longer than allowed, which is never held."""
+    while line := stream.readline(longest + 1):
+        size = len(line)
+        if size <= longest:
+            yield line, size
+            continue
+        while not line.endswith(b"\n") and (line := stream.readline(_PART)):
+            size += len(line)
+        yield None, size
 
 
-def _page(element: ET.Element, base: str, name: str, text_field: str) -> Row | Lost:
-    found = {one.tag.rpartition("}")[2]: one for one in element.iter()}
-
-    def value(tag: str) -> str:
-        one = found.get(tag)
-        return (one.text or "") if one is not None else ""
-
-    number, title = element.findtext("{*}id") or "", value("title")
-    place = f"{name}:{number}"
-    if value("ns") != _ARTICLES:
-        return Lost(place, "other_namespace")
-    if "redirect" in found:
-        return Lost(place, "redirect")
-    fields = {text_field: plain_text(value("text")), "title": title, "page": number, "date": value("timestamp")}
-    return Row(place, fields | ({"url": f"{base}/{title.replace(' ', '_')}"} if base and title else {}))
+def _text(stream: io.BufferedReader, name: str, config: SourceConfig) -> Iterator[Row | Lost]:
+    data = stream.read(config.longest_record + 1)
+    if len(data) > config.longest_record:
+        yield Lost(name, "too_long")
+        return
+    decoded = decode_text(data)
+    fields = {config.text_field: decoded.text}
+    yield Row(name, fields if decoded.charset == "utf-8" else fields | {"charset": decoded.charset})
 
 
-def _opened(folder: str, name: str) -> Any:
-    """A stream over the unpacked bytes of a file."""
-    return get_datafolder(folder).open(name, "rb", compression="infer")
+def _wikipedia(stream: io.BufferedReader, name: str, config: SourceConfig) -> Iterator[Row | Lost]:
+    for place, page in articles(stream, name, config.longest_record):
+        if not isinstance(page, Article):
+            yield Lost(place, page)
+            continue
+        fields = {config.text_field: page.text, "title": page.title, "page": page.number, "date": page.date}
+        yield Row(place, fields | ({config.url_field: page.url} if page.url else {}))
 
 
-_READERS: dict[FileFormat, Callable[[str, str, str], Iterator[Row | Lost]]] = {
+_READERS: dict[str, Callable[[io.BufferedReader, str, SourceConfig], Iterator[Row | Lost]]] = {
     "jsonl": _jsonl,
-    "parquet": cast(Any, _parquet),
-    "csv": cast(Any, _csv),
-    "text": cast(Any, _text),
+    "csv": _csv,
+    "text": _text,
     "wikipedia": _wikipedia,
 }

@@ -7,12 +7,13 @@ from marin.data.sources.config import SourceConfig
 from marin.execution import step
 
 
-@step("documents/source", version="1", fans_out=True)
+@step("documents/source", version="2", fans_out=True)
 def read_source(config: SourceConfig) -> Documents:
     """The documents of files or of a dataset; every record that is none is counted under its reason.
 
     Raises:
-        StepError: a file is missing or damaged, a column is missing, or no document comes out of all records.
+        StepError: a file is missing or cannot be read at all, a column is missing, or no document comes out of all
+            records.
     """
     from marin.data.sources.reading import read_documents
 

@@ -14,7 +14,8 @@ from marin.data.crawl.extraction.blocks import TooDeepError
 from marin.data.crawl.extraction.extractors import extractor, strip_tags
 from marin.data.crawl.warc.charset import decode_page
 from marin.data.crawl.warc.pages import WebPage, page_of
-from marin.data.crawl.warc.records import FileReport, RawRecord, read_records
+from marin.data.crawl.warc.record import RawRecord
+from marin.data.crawl.warc.records import FileReport, read_records
 from marin.data.crawl.warc.response import BodyError, Response, decode_body, parse_response
 from tests.data.crawl.warcs import html_page, http, page_record, record, warcinfo
 

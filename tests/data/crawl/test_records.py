@@ -145,8 +145,9 @@ def test_a_lost_connection_is_an_error_and_not_a_damaged_record(packaging):
         list(read_records(lambda: Flaky(data), FileReport()))
 
 
-@pytest.mark.parametrize("packaging", ["plain", "gzip per record"])
-@pytest.mark.parametrize("lost", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("packaging", "lost"), [("plain", 1), ("gzip per record", 1), ("gzip per record", 2), ("gzip per record", 3)]
+)
 def test_a_file_that_cannot_be_opened_again_is_an_error_and_no_damaged_record(packaging, lost):
     records = _records()
     records[5] = records[5].replace(b"WARC/1", b"XXXX/1") if packaging == "plain" else records[5]

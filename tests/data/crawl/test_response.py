@@ -9,7 +9,7 @@ import zstandard
 
 from marin.data.crawl.warc.charset import decode_page
 from marin.data.crawl.warc.pages import page_of
-from marin.data.crawl.warc.records import RawRecord
+from marin.data.crawl.warc.record import RawRecord
 from marin.data.crawl.warc.response import BodyError, Response, decode_body, parse_response
 from tests.data.crawl.warcs import http
 

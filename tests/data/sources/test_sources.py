@@ -13,32 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from marin.data.documents.artifacts import Documents
 from marin.data.documents.io import iterate_documents
 from marin.data.sources.config import HubDataset, SourceConfig
 from marin.data.sources.ready import common_crawl, files_of, hugging_face, text_folder, wikipedia
-from marin.data.sources.steps import read_source
-from marin.execution import External, StepError, materialise
+from marin.execution import External, StepError
+from tests.data.sources.reading import read, texts
 
 ROWS = [
     {"id": "a", "text": "The first text.", "url": "http://x.invalid/a", "stars": 3},
     {"id": "b", "text": "The second text.", "url": "http://x.invalid/b", "stars": 4},
     {"id": "c", "text": "The third text.", "url": "http://x.invalid/c", "stars": 5},
 ]
-
-
-def read(prefix: Path, config: SourceConfig) -> tuple[Documents, dict[str, Any]]:
-    """The documents, and what their step counted."""
-    documents: Documents = materialise(read_source(config), prefix=str(prefix))
-    (record,) = prefix.glob("_steps/documents.source-*.json")
-    (flow,) = json.loads(record.read_text())["flows"]
-    assert flow["read"] == flow["kept"] + sum(flow["dropped"].values())
-    assert flow["kept"] == documents.rows
-    return documents, flow
-
-
-def texts(documents: Documents) -> dict[str | None, str]:
-    return {document.url: document.text for document in iterate_documents(documents)}
 
 
 def written(folder: Path, format: str) -> Path:
@@ -197,13 +182,6 @@ def test_articles_of_a_wikipedia_dump_are_prose_with_their_address(tmp_path: Pat
     metadata = json.loads(page.metadata)
     assert (metadata["title"], metadata["page"], metadata["date"]) == ("River mill", "12", "2026-01-02T03:04:05Z")
     assert flow["dropped"] == {"other_namespace": 1, "redirect": 1}
-
-
-def test_a_dump_that_is_cut_ends_the_step_with_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "cut.xml"
-    path.write_text(DUMP[: DUMP.index("Mill (river)")])
-    with pytest.raises(StepError, match=r"cut\.xml cannot be read as wikipedia"):
-        read(tmp_path / "p", files_of("wiki", [str(path)], format="wikipedia", version="1"))
 
 
 def test_a_dataset_is_read_in_parts_and_rows_without_text_are_counted(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from marin.data.crawl.extraction.extractors import ARCHIVED, extractor_version
 from marin.data.crawl.extraction.isolation import Extraction, IsolatedExtractor
 from marin.data.crawl.extraction.summary import BundleResult, FileSummary
 from marin.data.crawl.warc.pages import WebPage, page_of
-from marin.data.crawl.warc.records import FileReport, RawRecord, Span, read_records
+from marin.data.crawl.warc.record import RawRecord
+from marin.data.crawl.warc.records import FileReport, Span, read_records
 from marin.data.documents.io import DocumentWriter
 from marin.data.documents.normalise import normalise
 from marin.data.documents.schema import Document, make_document

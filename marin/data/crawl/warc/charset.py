@@ -17,6 +17,7 @@ _XML = re.compile(rb"^\s*<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([\w.:+-]{1,40})"
 _HTTP = re.compile(r"charset\s*=\s*[\"']?\s*([^\s;\"']+)", re.IGNORECASE)
 _PROBE = 4096
 _DETECTION_BYTES = 64 * 1024
+_FAULTLESS = 2
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 # What the labels of the WHATWG encoding standard mean to Python where the names differ.
 _CODECS = {"windows-1252": "cp1252", "gbk": "gb18030", "iso-8859-8-i": "iso-8859-8", "windows-874": "cp874"}
@@ -46,13 +47,10 @@ def decode_page(data: bytes, content_type: str) -> DecodedText:
         data: the body.
         content_type: the HTTP header, for its charset label.
     """
-    for bom, charset in _BOMS:
-        if data.startswith(bom):
-            text = _strict(data[len(bom) :], charset)
-            if text is not None:
-                return DecodedText(text, charset, "bom", ())
-            data = data[len(bom) :]
-            break
+    marked = _marked(data)
+    if marked is not None:
+        return marked
+    data = _without_mark(data)
     bad: list[str] = []
     for label, origin in _labels(data, content_type):
         codec = codec_of(label)
@@ -62,18 +60,46 @@ def decode_page(data: bytes, content_type: str) -> DecodedText:
         if codec and text is not None:
             return DecodedText(text, codec, origin, tuple(bad))
         bad.append(label)
+    return _unlabelled(data, tuple(bad))
+
+
+def decode_text(data: bytes) -> DecodedText:
+    """Decode a plain text, of which nobody has said anything."""
+    return _marked(data) or _unlabelled(data, ())
+
+
+def _unlabelled(data: bytes, bad: tuple[str, ...]) -> DecodedText:
+    """UTF-8, or UTF-8 with a fault, or what detection says."""
     text = _strict(data, "utf-8")
     if text is not None:
-        return DecodedText(text, "utf-8", "utf-8", tuple(bad))
+        return DecodedText(text, "utf-8", "utf-8", bad)
+    text = data.decode("utf-8", "replace")
+    faults = text.count("\ufffd")
+    # In another codec hardly any bytes are characters of UTF-8. With a byte or two a letter, this many are a chance.
+    if len(data) - len(text) > _FAULTLESS * faults:
+        return DecodedText(text, "utf-8", "replaced", bad)
     detected = codec_of(detect_encoding(data[:_DETECTION_BYTES]) or "") or "cp1252"
     for codec in (detected, "cp1252"):
-        text = _strict(data, codec)
+        strict = _strict(data, codec)
+        if strict is not None:
+            return DecodedText(strict, codec, "detected", bad)
+    replaced = data.decode(detected, "replace")
+    if replaced.count("\ufffd") < faults:
+        return DecodedText(replaced, detected, "replaced", bad)
+    return DecodedText(text, "utf-8", "replaced", bad)
+
+
+def _marked(data: bytes) -> DecodedText | None:
+    """The text that a byte order mark names the codec of, when it decodes."""
+    for bom, charset in _BOMS:
+        text = _strict(data[len(bom) :], charset) if data.startswith(bom) else None
         if text is not None:
-            return DecodedText(text, codec, "detected", tuple(bad))
-    # Nearly valid UTF-8 is UTF-8 with a fault; anything else is what detection says.
-    candidates = [(data.decode(codec, "replace"), codec) for codec in ("utf-8", detected)]
-    text, codec = min(candidates, key=lambda candidate: candidate[0].count("\ufffd"))
-    return DecodedText(text, codec, "replaced", tuple(bad))
+            return DecodedText(text, charset, "bom", ())
+    return None
+
+
+def _without_mark(data: bytes) -> bytes:
+    return data[next((len(bom) for bom, _ in _BOMS if data.startswith(bom)), 0) :]
 
 
 def codec_of(label: str) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from marin.data.crawl.warc.charset import DecodedText, decode_page
-from marin.data.crawl.warc.records import RawRecord
+from marin.data.crawl.warc.record import RawRecord
 from marin.data.crawl.warc.response import BodyError, Response, decode_body, parse_response
 
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml", "application/xhtml"})

@@ -1,43 +1,26 @@
 """Records of a WARC file, streamed: plain, gzip per record, gzip as a whole, or zstd.
 
-Healthy files are read by fastwarc alone. It says nothing of a cut-off last page and stops at the first damaged member,
-so the last record is always checked, and damage is passed by a walk over the gzip members.
+Healthy gzip files are read by fastwarc alone. It says nothing of a cut-off last page and stops at the first damaged
+member, so the last record is always checked, and damage is passed by a walk over the members.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import BinaryIO, Literal
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import BinaryIO
 
 from fastwarc.warc import ArchiveIterator, WarcRecord
 
-from marin.data.crawl.warc.members import MemberState, begins_a_record, walk_members
+from marin.data.crawl.warc.framing import framed_records
+from marin.data.crawl.warc.packed import GZIP, ZSTD, PackedStream, Packing, begins_a_record, next_member
+from marin.data.crawl.warc.record import MAX_BLOCK, RawRecord
+from marin.data.crawl.warc.window import Window
 
-MAX_BLOCK = 256 * 1024**2
-"""A longer record block is passed over and counted, so that memory stays bounded."""
-
-Fault = Literal["damaged", "truncated", "block_too_large"]
 OpenStream = Callable[[], BinaryIO]
 
 _CHUNK = 1 << 20
-_ZSTD = b"\x28\xb5\x2f\xfd"
-
-
-@dataclass(frozen=True, slots=True)
-class RawRecord:
-    """One record: its WARC headers (names in lower case) and its block, or why the block is not there."""
-
-    offset: int
-    headers: dict[str, str]
-    block: bytes
-    fault: Fault | None = None
-
-    @property
-    def kind(self) -> str:
-        """WARC-Type, in lower case."""
-        return self.headers.get("warc-type", "unknown").lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +74,7 @@ def read_records(open_stream: OpenStream, report: FileReport, span: Span = Span(
         head = stream.read(4)
     if not head:
         return
-    read = _read_gzip if head[:2] == b"\x1f\x8b" else _read_plain
-    for record in read(open_stream, report, span):
+    for record in _reader_of(head)(open_stream, report, span):
         report.records += 1
         if record.fault == "damaged":
             report.damaged.append(record.offset)
@@ -100,11 +82,18 @@ def read_records(open_stream: OpenStream, report: FileReport, span: Span = Span(
         yield record
 
 
+def _reader_of(head: bytes) -> Callable[[OpenStream, FileReport, Span], Iterator[RawRecord]]:
+    if head.startswith(b"\x1f\x8b"):
+        return _read_gzip
+    return _read_zstd if head.startswith(ZSTD.magic) else _read_plain
+
+
 def _read_gzip(open_stream: OpenStream, report: FileReport, span: Span) -> Iterator[RawRecord]:
     """Records by fastwarc, one behind: a record counts once the next one could be read, its checksum included."""
     held: RawRecord | None = None
     own_member = True
     failed = False
+    given = 0
     source = _Source(open_stream())
     try:
         with source:
@@ -114,18 +103,22 @@ def _read_gzip(open_stream: OpenStream, report: FileReport, span: Span) -> Itera
                     own_member = record.offset > held.offset
                     report.one_member = report.one_member or not own_member
                     yield held
+                    given += 1
                     held = None
                 if span.is_over(record.offset):
                     report.crossed = record.offset != span.end
                     return
                 held = record
-    except _UNREADABLE:
+    except Exception as error:
         source.raise_own_error()
+        if not isinstance(error, _UNREADABLE):
+            raise
         failed = True
     if held is None or (own_member and _is_member(open_stream, held.offset)):
-        yield from _walk(open_stream, held.offset if held else span.begin, span)
-    elif failed:
-        yield RawRecord(held.offset, {}, b"", "truncated")
+        yield from _walk(open_stream, held.offset if held else span.begin, GZIP, report, span)
+    elif failed or held.fault is not None:
+        # Where members hold several records, or parts of one, the walk must begin where they do.
+        yield from islice(_walk(open_stream, span.begin, GZIP, report, span), given, None)
     else:
         yield held
 
@@ -137,91 +130,62 @@ def _is_member(open_stream: OpenStream, offset: int) -> bool:
         return begins_a_record(stream.read(_CHUNK))
 
 
-def _walk(open_stream: OpenStream, offset: int, span: Span) -> Iterator[RawRecord]:
-    """Records from a gzip member on, by the walk that survives damage."""
-    with open_stream() as stream:
-        _seek(stream, offset)
-        for member in walk_members(stream, offset, max_bytes=2 * MAX_BLOCK):
-            if span.is_over(member.offset):
-                return
-            if member.state is MemberState.WHOLE:
-                yield from _records_of_member(member.data, member.offset)
-                continue
-            # Only a file that is one member as a whole has several records here; the last one is not to be trusted.
-            before = list(_records_of_member(member.data, member.offset))[:-1]
-            yield from before
-            fault: Fault = "truncated" if before or member.state is MemberState.TRUNCATED else "damaged"
-            yield RawRecord(member.offset, {}, b"", fault)
+def _walk(open_stream: OpenStream, place: int, packing: Packing, report: FileReport, span: Span) -> Iterator[RawRecord]:
+    """Records of packed members from a place on, by the walk that survives damage. One record is in memory.
 
-
-def _records_of_member(data: bytes, offset: int) -> Iterator[RawRecord]:
-    found = False
-    try:
-        for record in _iterate(io.BytesIO(data)):
-            found = True
-            fault: Fault | None = "damaged" if record.fault == "truncated" else record.fault
-            yield RawRecord(offset, record.headers, record.block, fault)
-    except _UNREADABLE:
-        pass
-    if not found and data.strip(b"\0\r\n"):
-        yield RawRecord(offset, {}, b"", "damaged")
-
-
-def _read_plain(open_stream: OpenStream, report: FileReport, span: Span) -> Iterator[RawRecord]:
-    """Records of an uncompressed or zstd file; in an uncompressed one, damage is passed to the next record's head."""
-    base = span.begin
-    while True:
+    A member that cannot be read costs the record in it, or the record that was reached in it where it holds several.
+    """
+    while place >= 0 and not span.is_over(place):
         held: RawRecord | None = None
-        source = _Source(open_stream())
-        try:
-            with source:
-                source.skip(base)
-                for record in _iterate(source):
-                    if held is not None:
-                        yield held
-                        held = None
-                    if span.is_over(record.offset):
-                        report.crossed = record.offset != span.end
-                        return
-                    held = record
+        end = 0
+        shares = False
+        with open_stream() as stream:
+            _seek(stream, place)
+            content = PackedStream(stream, place, packing)
+            window = Window(content, 0)
+            for record in framed_records(window):
+                offset = content.place_of(record.offset)
+                if held is not None:
+                    yield held
+                    shares = held.offset == offset
+                    report.one_member = report.one_member or shares
+                held = replace(record, offset=offset)
+                end = window.offset
+                if span.is_over(held.offset):
+                    report.crossed = held.offset != span.end
+                    return
+        if content.fault is None:
             if held is not None:
                 yield held
             return
-        except _UNREADABLE:
-            source.raise_own_error()
-        lost = base if held is None else held.offset
-        after = lost + (1 if held is None else len(held.block))
-        if held is not None:
+        if held is not None and end <= content.member_begin:
             yield held
+            held, shares = None, False
         with open_stream() as stream:
-            if stream.read(4) == _ZSTD:
-                yield RawRecord(lost, {}, b"", "truncated")
+            _seek(stream, content.member_offset + 1)
+            place = next_member(stream, content.member_offset + 1, packing)
+        offset = content.member_offset if held is None else held.offset
+        # Behind damage within a member of many records nobody knows how many are lost.
+        is_cut = place < 0 and (content.fault == "truncated" or shares)
+        yield RawRecord(offset, {}, b"", "truncated" if is_cut else "damaged")
+
+
+def _read_plain(open_stream: OpenStream, report: FileReport, span: Span) -> Iterator[RawRecord]:
+    with open_stream() as stream:
+        _seek(stream, span.begin)
+        for record in framed_records(Window(stream, span.begin)):
+            if span.is_over(record.offset):
+                report.crossed = record.offset != span.end
                 return
-        if held is None or held.fault is None:
-            yield RawRecord(lost, {}, b"", "damaged")
-        with open_stream() as stream:
-            _seek(stream, lost)
-            base = next_head(stream, lost, after)
-        if base < 0 or span.is_over(base):
-            return
+            yield record
 
 
-def next_head(stream: BinaryIO, start: int, after: int) -> int:
-    """Offset of the next line that begins a record behind ``after``, or -1. The stream stands at ``start``."""
-    needle = b"\r\n\r\nWARC/1."
-    position, tail = start, b""
-    while chunk := stream.read(_CHUNK):
-        data = tail + chunk
-        begin = position - len(tail)
-        found = data.find(needle, max(0, after - begin))
-        if found >= 0:
-            return begin + found + 4
-        position += len(chunk)
-        tail = data[-(len(needle) - 1) :]
-    return -1
+def _read_zstd(open_stream: OpenStream, report: FileReport, span: Span) -> Iterator[RawRecord]:
+    return _walk(open_stream, span.begin, ZSTD, report, span)
 
 
 _UNREADABLE = (OSError, ValueError, EOFError)
+"""What fastwarc raises at damage."""
 
 
 class _Source:
@@ -269,7 +233,7 @@ class _Source:
     def raise_own_error(self) -> None:
         """Raise what reading the stream raised, if anything."""
         if self._error is not None:
-            raise OSError(f"reading failed: {self._error}") from self._error
+            raise self._error
 
 
 def _iterate(stream: _Source | BinaryIO) -> Iterator[RawRecord]:

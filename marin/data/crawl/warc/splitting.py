@@ -5,8 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import BinaryIO
 
-from marin.data.crawl.warc.members import begins_a_record, first_member, next_member
-from marin.data.crawl.warc.records import MAX_BLOCK, OpenStream, Span, next_head
+from marin.data.crawl.warc.framing import next_head
+from marin.data.crawl.warc.packed import begins_a_record, first_member, next_member
+from marin.data.crawl.warc.record import MAX_BLOCK
+from marin.data.crawl.warc.records import OpenStream, Span
+from marin.data.crawl.warc.window import Window
 
 _GZIP = b"\x1f\x8b"
 _WARC = b"WARC/"
@@ -46,7 +49,7 @@ def split_file(open_stream: OpenStream, size: int, part_bytes: int) -> list[Span
 
 def _has_member_per_record(stream: BinaryIO) -> bool:
     stream.seek(0)
-    end = first_member(stream, max_bytes=MAX_BLOCK)
+    end = first_member(stream, most_bytes=MAX_BLOCK)
     if end < 0:
         return False
     stream.seek(end)
@@ -54,4 +57,6 @@ def _has_member_per_record(stream: BinaryIO) -> bool:
 
 
 def _next_plain(stream: BinaryIO, target: int) -> int:
-    return next_head(stream, target, target)
+    window = Window(stream, target)
+    window.fill(1)
+    return window.offset if next_head(window) else -1

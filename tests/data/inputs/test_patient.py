@@ -9,7 +9,7 @@ import pytest
 
 from marin.data.crawl.config import external_crawl
 from marin.data.crawl.steps import extract_pages, fetch_crawl
-from marin.data.crawl.warc.patient import PatientStream
+from marin.data.inputs.patient import PatientStream
 from marin.execution import materialise
 from marin.storage import StoreUnavailable
 from marin.storage.patience import Patience
@@ -59,7 +59,7 @@ def test_an_end_before_the_known_size_is_a_broken_connection():
     lengths = iter([30_000, 70_000, len(DATA)])
     with PatientStream(lambda: io.BytesIO(DATA[: next(lengths)]), "x", len(DATA), QUICK) as stream:
         assert _read_all(stream) == DATA
-    with pytest.raises(StoreUnavailable, match=r"x cannot be read on at byte 500 .*ended after 500 of 102400"):
+    with pytest.raises(StoreUnavailable, match=r"x at byte 500 cannot be read .*ended after 500 of 102400"):
         _read_all(PatientStream(lambda: io.BytesIO(DATA[:500]), "x", len(DATA), QUICK))
 
 
@@ -70,7 +70,7 @@ def test_an_end_without_a_known_size_is_the_end():
 def test_trouble_that_stays_is_said_with_the_place():
     opened = iter([4096, 0, *[0] * 1000])
     stream = PatientStream(lambda: Breaking(DATA, next(opened), ConnectionResetError("reset")), "x", None, QUICK)
-    with pytest.raises(StoreUnavailable, match=r"x cannot be read on at byte 4096 \(ConnectionResetError: reset"):
+    with pytest.raises(StoreUnavailable, match=r"x at byte 4096 cannot be read \(ConnectionResetError: reset"):
         _read_all(stream)
 
 

@@ -1,0 +1,1 @@
+"""Files that lie elsewhere and are read where they lie: patient streams, unpacked."""

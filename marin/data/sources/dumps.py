@@ -1,0 +1,128 @@
+"""The pages of an XML dump of MediaWiki, each read on its own: a broken one costs itself only."""
+
+from __future__ import annotations
+
+import io
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from marin.data.sources.wikitext import plain_text
+from marin.execution import StepError
+
+_ROOT = b"<mediawiki"
+_ROOT_END = b"</mediawiki>"
+_PAGE, _PAGE_END = b"<page>", b"</page>"
+_BASE = re.compile(rb"<base>([^<]{1,2000})</base>")
+_CHUNK = 1 << 20
+_LONGEST_HEAD = 4 << 20
+_ARTICLES = "0"
+
+
+@dataclass(frozen=True)
+class Article:
+    """One article as prose."""
+
+    title: str
+    number: str
+    date: str
+    text: str
+    url: str | None
+
+
+def articles(stream: io.BufferedReader, name: str, longest: int) -> Iterator[tuple[str, Article | str]]:
+    """The place of every page, and the article on it or the reason why there is none. One page is in memory.
+
+    Args:
+        stream: the dump, unpacked.
+        name: name of its file, for places.
+        longest: bytes of markup above which a page is passed over.
+
+    Raises:
+        StepError: it is no dump of MediaWiki.
+    """
+    pages = _Pages(stream, longest)
+    for number, block in enumerate(pages):
+        if not isinstance(block, bytes):
+            yield f"{name}:page {number}", block
+            continue
+        try:
+            element = ET.fromstring(block)
+        except ET.ParseError:
+            yield f"{name}:page {number}", "broken_page"
+            continue
+        yield f"{name}:{element.findtext('id') or ''}", _article(element, pages.base)
+    if pages.head and _ROOT not in pages.head:
+        raise StepError(f"{name} is no XML dump of MediaWiki: no <mediawiki> stands at its beginning")
+
+
+class _Pages:
+    """The bytes of each page, or a reason in place of one that cannot be had."""
+
+    def __init__(self, stream: io.BufferedReader, longest: int) -> None:
+        self.head = b""
+        self._stream = stream
+        self._longest = longest
+        self._data = bytearray()
+
+    @property
+    def base(self) -> str:
+        """The address below which the articles are."""
+        found = _BASE.search(self.head)
+        return found[1].decode("utf-8", "replace").rpartition("/")[0] if found else ""
+
+    def __iter__(self) -> Iterator[bytes | str]:
+        begin = self._find(_PAGE, limit=_LONGEST_HEAD)
+        self.head = bytes(self._data[: max(begin, 0)] if begin >= 0 else self._data)
+        while begin >= 0:
+            del self._data[:begin]
+            end = self._find(_PAGE_END, limit=self._longest)
+            if end >= 0:
+                end += len(_PAGE_END)
+                block = bytes(self._data[:end])
+                yield block if len(block) <= self._longest else "too_long"
+            elif len(self._data) <= self._longest:
+                yield "truncated"
+                return
+            else:
+                yield "too_long"
+                end = self._longest
+            del self._data[:end]
+            begin = self._find(_PAGE)
+        if self.head and _ROOT_END not in self._data:
+            yield "truncated"
+
+    def _find(self, mark: bytes, limit: int | None = None) -> int:
+        """Place of a mark in the data, read on until it is there; -1 at the end, or beyond the limit."""
+        looked = 0
+        while (found := self._data.find(mark, looked)) < 0:
+            looked = max(0, len(self._data) - len(mark) + 1)
+            if limit is not None and len(self._data) > limit:
+                return -1
+            chunk = self._stream.read1(_CHUNK)
+            if not chunk:
+                return -1
+            if limit is None and self.head:
+                # Nothing between two pages is wanted but the end of the dump.
+                dropped = max(0, looked - len(_ROOT_END))
+                del self._data[:dropped]
+                looked -= dropped
+            self._data += chunk
+        return found
+
+
+def _article(page: ET.Element, base: str) -> Article | str:
+    found = {element.tag: element for element in page.iter()}
+
+    def value(tag: str) -> str:
+        element = found.get(tag)
+        return (element.text or "") if element is not None else ""
+
+    if value("ns") != _ARTICLES:
+        return "other_namespace"
+    if "redirect" in found:
+        return "redirect"
+    title = value("title")
+    url = f"{base}/{title.replace(' ', '_')}" if base and title else None
+    return Article(title, page.findtext("id") or "", value("timestamp"), plain_text(value("text")), url)
