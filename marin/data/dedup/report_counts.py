@@ -1,0 +1,215 @@
+"""What the report of duplicate removal counts: every shard of verdicts, then every partition of clusters.
+
+Imports pyarrow and numpy; import this module inside step bodies only.
+"""
+
+from __future__ import annotations
+
+import heapq
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+from numpy.typing import NDArray
+
+from marin.data.documents.artifacts import AttributeShard, Documents, DocumentShard
+from marin.data.documents.io import iterate_batches
+from marin.execution import Intermediate, Run, StepError, current_run
+
+SAMPLE = 100
+"""Removed documents that are compared again."""
+
+LARGEST = 10
+"""Clusters that are shown."""
+
+_PARTITION_ROWS = 10_000_000
+"""Documents in clusters whose numbers one task holds: about 0.4 GB."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A shard of documents with its verdicts."""
+
+    pages: Documents
+    shard: DocumentShard
+    verdicts: Intermediate
+    source: int
+    partitions: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the verdicts; of a document that stays, ``reason`` is empty and ``duplicate_of`` its own id."""
+
+    id: str
+    reason: str
+    duplicate_of: str
+    containment: float
+    cluster: str
+
+    @property
+    def draw(self) -> tuple[int, str]:
+        """Rows are drawn in this order, which is the same for any sharding."""
+        return hash_of(self.id), self.id
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """What one shard holds.
+
+    Attributes:
+        text_bytes: of all its documents.
+        removed: documents and bytes by reason.
+        clustered: for each partition, the rows of documents in clusters.
+        sample: the first removed rows in the order of drawing.
+    """
+
+    text_bytes: int
+    removed: dict[str, tuple[int, int]]
+    clustered: tuple[Intermediate, ...]
+    sample: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Clusters whose hashes fall into one partition: the rows of them in each shard."""
+
+    files: tuple[Intermediate, ...]
+    sources: int
+
+
+@dataclass(frozen=True)
+class Large:
+    """A cluster by the hash of its id."""
+
+    hash: int
+    documents: int
+    text_bytes: int
+    kept: int
+
+
+@dataclass(frozen=True)
+class Tallied:
+    """What one partition of clusters adds up to; ``pairs`` holds source, source of the kept one, documents, bytes."""
+
+    clusters: int
+    sizes: dict[str, int]
+    pairs: tuple[tuple[int, int, int, int], ...]
+    largest: tuple[Large, ...]
+
+
+def places_of(
+    run: Run, pages: Sequence[Documents], shards: Sequence[AttributeShard], sources: Sequence[str]
+) -> list[Place]:
+    at = [(documents, shard) for documents in pages for shard in documents.shards]
+    rows = sum(shard.rows for _, shard in at)
+    places = []
+    for (documents, shard), verdicts in zip(at, shards, strict=True):
+        file = run.files[verdicts.name]
+        written = Intermediate(file.name, file.size, file.sha256, file.key, "")
+        source = sources.index(shard.source)
+        places.append(Place(documents, shard, written, source, 1 + rows // _PARTITION_ROWS))
+    return places
+
+
+def verdict_columns(place: Place, columns: Sequence[str]) -> dict[str, list[Any]]:
+    data = current_run().load_intermediate(place.verdicts)
+    found: dict[str, list[Any]] = pq.read_table(io.BytesIO(data), columns=list(columns)).to_pydict()
+    return found
+
+
+def survey(place: Place) -> Surveyed:
+    """Count what was removed from a shard, and leave what is needed of the documents in clusters."""
+    run = current_run()
+    columns = verdict_columns(place, ("id", "reason", "duplicate_of", "containment", "cluster"))
+    sizes = np.concatenate(
+        [np.zeros(0, np.int64)]
+        + [
+            pc.binary_length(batch.column("text")).to_numpy(zero_copy_only=False).astype(np.int64)
+            for batch in iterate_batches(place.pages, place.shard, columns=("text",))
+        ]
+    )
+    removed: dict[str, tuple[int, int]] = {}
+    rows: list[Row] = []
+    clustered: list[tuple[int, int, int, int, int]] = []
+    for at, (document_id, reason, kept, containment, cluster) in enumerate(zip(*columns.values(), strict=True)):
+        if reason is not None:
+            if cluster is None or kept is None:
+                raise StepError(f"the verdict on {document_id} is {reason}, with no cluster or no document that stays")
+            documents, text_bytes = removed.get(reason, (0, 0))
+            removed[reason] = documents + 1, text_bytes + int(sizes[at])
+            rows.append(Row(document_id, reason, kept, containment, cluster))
+        if cluster is not None:
+            clustered.append(
+                (hash_of(cluster), hash_of(kept or document_id), reason is None, place.source, int(sizes[at]))
+            )
+    table = np.array(clustered, np.int64).reshape(-1, 5)
+    part = table[:, 0] % place.partitions
+    return Surveyed(
+        text_bytes=int(sizes.sum()),
+        removed=removed,
+        clustered=tuple(
+            run.store_intermediate(f"report/clustered-{number:05d}.npy", _bytes(table[part == number]))
+            for number in range(place.partitions)
+        ),
+        sample=tuple(heapq.nsmallest(SAMPLE, rows, key=lambda row: row.draw)),
+    )
+
+
+def tally(task: Partition) -> Tallied:
+    """Sizes of clusters, and from which source to which documents gave way."""
+    run = current_run()
+    tables = [np.load(io.BytesIO(run.load_intermediate(file)), allow_pickle=False) for file in task.files]
+    cluster, survivor, stays, source, text_bytes = np.concatenate(tables).T
+    kept = stays == 1
+    ids, number = np.unique(cluster, return_inverse=True)
+    documents = np.bincount(number, minlength=len(ids))
+    survivors = np.bincount(number[kept], minlength=len(ids))
+    sums = _sums(number, text_bytes, len(ids))
+    known = np.argsort(survivor[kept], kind="stable")
+    names, of_name = survivor[kept][known], np.flatnonzero(kept)[known]
+    gone = np.flatnonzero(~kept)
+    place = np.minimum(np.searchsorted(names, survivor[gone]), max(0, len(names) - 1))
+    if len(gone) and (not len(names) or (names[place] != survivor[gone]).any()):
+        raise StepError("a removed document names one that does not stay, or is in another cluster; this is a defect")
+    stand_in = of_name[place] if len(gone) else gone
+    if (cluster[stand_in] != cluster[gone]).any():
+        raise StepError("a removed document names one in another cluster; this is a defect of the step")
+    pair = source[gone] * task.sources + source[stand_in]
+    counts, pair_bytes = np.bincount(pair, minlength=1), _sums(pair, text_bytes[gone], 1)
+    order = np.lexsort((ids, -documents))[:LARGEST]
+    binned, in_bin = np.unique(1 << np.floor(np.log2(documents)).astype(np.int64), return_counts=True)
+    return Tallied(
+        clusters=len(ids),
+        sizes={str(least): count for least, count in zip(binned.tolist(), in_bin.tolist(), strict=True)},
+        pairs=tuple(
+            (at // task.sources, at % task.sources, int(counts[at]), int(pair_bytes[at]))
+            for at in np.flatnonzero(counts).tolist()
+        ),
+        largest=tuple(
+            Large(int(ids[at]), int(documents[at]), int(sums[at]), int(survivors[at])) for at in order.tolist()
+        ),
+    )
+
+
+def hash_of(text: str) -> int:
+    """63 bits of a text."""
+    return xxhash.xxh3_64_intdigest(text) >> 1
+
+
+def _sums(number: NDArray[np.int64], values: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Sum of the values of each number, exact where floats would round."""
+    sums = np.zeros(max(count, int(number.max(initial=-1)) + 1), np.int64)
+    np.add.at(sums, number, values)
+    return sums
+
+
+def _bytes(table: NDArray[np.int64]) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, table, allow_pickle=False)
+    return stream.getvalue()
