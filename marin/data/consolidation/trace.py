@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from marin.data.consolidation.bundles import cell_stem
 from marin.data.consolidation.predicates import explain
 from marin.data.consolidation.prefix_records import PrefixRecords
+from marin.data.consolidation.writing import cell_stem
 from marin.data.documents.addresses import canonical_url
 from marin.data.documents.artifacts import Attributes, Documents, DocumentShard
 from marin.data.documents.lookup import matching_rows, read_row
@@ -89,7 +89,6 @@ class Fate:
         why: more of it: the value and the limit, the document that stands in for it, the reason on the takedown list.
         shard: the clean shard that holds it, or None.
         row: its place there.
-        cut_characters: how much of its text was cut, None where nothing was.
     """
 
     record: Record
@@ -98,7 +97,6 @@ class Fate:
     why: str
     shard: DocumentShard | None
     row: int | None
-    cut_characters: int | None = None
 
 
 def find_documents(records: PrefixRecords, what: str) -> Iterator[Found]:
@@ -157,16 +155,6 @@ def copies(records: PrefixRecords, found: Found, verdict: Verdict) -> Copies:
     return Copies(None, dict(sorted(removed.items())))
 
 
-def passages(found: Found, verdict: Verdict) -> Iterator[tuple[int, int, str]]:
-    """The spans of a document's text that a verdict marks: first character, the one behind the last, and the text."""
-    begins, ends = verdict.columns.get("starts"), verdict.columns.get("ends")
-    if not begins or not ends:
-        return
-    text: str = read_row(found.pages, found.shard.name, found.row, ("text",))["text"]
-    for begin, end in zip(begins, ends, strict=True):
-        yield begin, end, text[begin:end]
-
-
 def fates(records: PrefixRecords, found: Found, judged: list[Verdict]) -> Iterator[Fate]:
     """What became of a document in every consolidation that it went into."""
     for record in records.of_type(_DOCUMENTS):
@@ -187,7 +175,7 @@ def fates(records: PrefixRecords, found: Found, judged: list[Verdict]) -> Iterat
                     f"document {found.columns['id']} is said to lie in {stem}-*.parquet of {record.display}, and does "
                     "not; run marin verify"
                 )
-            yield Fate(record, clean, None, "", *place, row.get("cut_characters"))
+            yield Fate(record, clean, None, "", *place)
 
 
 def _fate_without_row(record: Record, clean: Documents, found: Found) -> Iterator[Fate]:
