@@ -15,7 +15,7 @@ from marin.data.evalsets.steps import build_evalset, load_evalset
 from marin.data.filtering.steps import annotate
 from marin.data.sources.steps import read_source
 from marin.evaluation.artifacts import EvalReport
-from marin.evaluation.steps import evaluate
+from marin.evaluation.steps import evaluate, load_task
 from marin.recipes import Scale
 from marin.tokens.mixture.steps import build_mixture
 from marin.tokens.shards.config import Selection
@@ -35,7 +35,8 @@ def build(scale: Scale) -> EvalReport:
     unique = deduplicate(pages, signals, scale.dedup)
     evalset = build_evalset(pages, signals, unique, scale.evalset)
     public = tuple(load_evalset(files).label(files.name) for files in scale.evalfiles)
-    overlap = decontaminate(pages, (evalset, *public), scale.decontamination)
+    further = tuple(load_task(task).label(task.name) for task in scale.evaluation.further)
+    overlap = decontaminate(pages, (evalset, *public, *further), scale.decontamination)
     sample = sample_corpus(pages, signals, unique, evalset, scale.sample)
     topics = train_topics(sample, scale.topics)
     quality = train_quality(sample, topics, scale.quality)
@@ -51,7 +52,7 @@ def build(scale: Scale) -> EvalReport:
     }
     mixture = build_mixture(cells, scale.mixture)
     model = pretrain(mixture, heldout, tokenizer, scale.model, scale.training).on(scale.fleet)
-    return evaluate(model, tokenizer, evalset, heldout, scale.evaluation).on(scale.fleet.single)
+    return evaluate(model, tokenizer, evalset, heldout, overlap, scale.evaluation).on(scale.fleet.single)
 
 
 if __name__ == "__main__":

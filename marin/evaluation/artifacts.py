@@ -16,8 +16,36 @@ PAGE = "report.html"
 
 
 @dataclass(frozen=True)
+class Contamination:
+    """Items of a task, or of an evaluation set, that occur in the documents that training text was chosen from.
+
+    Attributes:
+        name: name of the evaluation set that they were compared as.
+        items: items that were scored; of a set, all.
+        found: items that share n-grams with documents.
+        clean: items that were looked for and not found. The rest could not be judged: too short, or too common.
+        documents: documents that share n-grams with the set.
+    """
+
+    name: str
+    items: int
+    found: int
+    clean: int
+    documents: int
+
+    @property
+    def share(self) -> float:
+        """Share of the items that were found."""
+        return self.found / self.items if self.items else 0.0
+
+
+@dataclass(frozen=True)
 class Metric:
-    """One figure of a task. None stands for what is not known, such as the error of a single sample."""
+    """One figure of a task. None stands for what is not known, such as the error of a single sample.
+
+    Attributes:
+        clean: the same figure over the items that were looked for in the documents and not found.
+    """
 
     name: str
     filter: str
@@ -25,17 +53,19 @@ class Metric:
     stderr: float | None
     chance: float | None
     higher_is_better: bool | None
+    clean: float | None = None
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """Metrics of a task, or of a group of tasks, over `samples` documents."""
+    """Metrics of a task, or of a group of tasks, over `samples` documents; None for what was never compared."""
 
     name: str
     group: bool
     samples: int
     shots: int
     metrics: tuple[Metric, ...]
+    contamination: Contamination | None = None
 
 
 @dataclass(frozen=True)
@@ -92,9 +122,9 @@ class RequestCounts:
 class EvalReport(Artifact):
     """Figures of one checkpoint.
 
-    Losses are in nats per token. Files: results.json (everything here, with the configuration of each task),
-    report.html, and `samples`: for each task the answers to its requests, written before any aggregation, and the
-    metrics of its documents.
+    Losses are in nats per token; `contamination` is that of every evaluation set that documents were compared with.
+    Files: results.json (everything here, with the configuration of each task), report.html, and `samples`: for each
+    task the answers to its requests, written before any aggregation, and the metrics of its documents.
     """
 
     step: int
@@ -109,6 +139,7 @@ class EvalReport(Artifact):
     max_length: int
     requests: RequestCounts
     samples: tuple[str, ...]
+    contamination: tuple[Contamination, ...] = ()
 
     def present(self, places: dict[str, str]) -> Any:
         """The tables that end a run's console, also when the result was there already."""

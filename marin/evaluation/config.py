@@ -49,6 +49,8 @@ class EvaluationConfig:
     """Further lm-eval tasks or groups, by name; their YAML files lie in `task_folders`."""
     task_limit: int | None = None
     """Documents per further task (None: all)."""
+    task_version: str = "1"
+    """Your word for what `task_folders` hold: give a new one when a task or its data changes."""
     bootstrap_iterations: int = 100
     """Resamples for metrics without a closed form of their standard error (0: no standard errors at all)."""
     generation: GenerationConfig = field(default_factory=GenerationConfig)
@@ -79,6 +81,22 @@ class EvaluationConfig:
                 f"evaluation.tasks is {list(self.tasks)} but evaluation.task_folders is empty; "
                 "give the folders that hold their YAML files"
             )
+
+    @property
+    def further(self) -> tuple[TaskConfig, ...]:
+        """The further tasks one by one, for decontamination."""
+        return tuple(TaskConfig(name, self.task_version, self.task_folders) for name in self.tasks)
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """One lm-eval task or group, whose documents are to be kept out of training text."""
+
+    name: str
+    version: str = "1"
+    """Your word for what the folders hold."""
+    folders: tuple[str, ...] = runtime(())
+    """Folders with lm-eval task YAML files."""
 
 
 def _at_least(name: str, value: int, least: int, way_out: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,14 @@ from lm_eval.tasks import TaskManager
 from marin.execution import StepError
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """lm-eval's own results, samples included, and how each task sums up the values of a metric."""
+
+    results: dict[str, Any]
+    aggregations: Mapping[str, Mapping[str, Callable[[Sequence[Any]], Any]]]
 
 
 class TaskFolders:
@@ -39,18 +48,22 @@ class TaskFolders:
                 f"defined are {', '.join(self.names) or 'none'}"
             )
 
-    def run(self, model: LM, name: str, *, limit: int | None, bootstrap_iterations: int) -> dict[str, Any]:
-        """lm-eval's own results for one task or group, samples included."""
+    def load(self, name: str) -> Any:
+        """One task or group as lm-eval loads it. Raises `StepError` when it cannot be loaded."""
         self.check([name])
         try:
-            loaded = self._manager.load([name])
+            return self._manager.load([name])
         except Exception as error:
             raise StepError(
                 f"the evaluation task {name!r} cannot be loaded: {type(error).__name__}: {error}"
             ) from error
+
+    def run(self, model: LM, name: str, *, limit: int | None, bootstrap_iterations: int) -> Outcome:
+        """The results of one task or group."""
+        loaded = self.load(name)
         results: dict[str, Any] | None = evaluator.evaluate(
             model, loaded, limit=limit, bootstrap_iters=bootstrap_iterations, log_samples=True
         )
         if results is None:
             raise StepError(f"lm-eval returned no results for the task {name!r}")
-        return results
+        return Outcome(results, {task_name: task.aggregation() for task_name, task in loaded["tasks"].items()})

@@ -11,7 +11,9 @@ from typing import Any, cast
 
 from marin.checkpoint.artifacts import Checkpoint
 from marin.checkpoint.loading import load_model
+from marin.data.documents.artifacts import Attributes
 from marin.data.evalsets.artifacts import CHOICE_FILE, ROLLING_FILE, EvalSet
+from marin.data.evalsets.overlap import SetOverlap, read_overlap
 from marin.evaluation import heldout as compression
 from marin.evaluation.artifacts import (
     PAGE,
@@ -24,6 +26,7 @@ from marin.evaluation.artifacts import (
     TaskResult,
 )
 from marin.evaluation.config import EvaluationConfig
+from marin.evaluation.contamination import TaskOverlap, further_item, of_sets, own_item, with_contamination
 from marin.evaluation.framing import Framer
 from marin.evaluation.generation import BatchedGenerator, Prompt
 from marin.evaluation.page import page
@@ -67,6 +70,7 @@ def measure(
     tokenizer: Tokenizer,
     evalset: EvalSet,
     heldout: Mapping[str, TokenShards],
+    overlap: Attributes,
     config: EvaluationConfig,
 ) -> EvalReport:
     """The body of the step `evaluate`."""
@@ -85,8 +89,15 @@ def measure(
     items, documents = (list(evalset.lines(file)) for file in (CHOICE_FILE, ROLLING_FILE))
     with timed("continuations"):
         continuations = continue_documents(judge, documents)
+    overlaps = read_overlap(overlap)
     with timed("tasks"):
-        tasks = run_tasks(judge, items[: config.choice_items], documents[: config.rolling_documents])
+        tasks = run_tasks(
+            judge,
+            items[: config.choice_items],
+            documents[: config.rolling_documents],
+            own=overlaps.get(evalset.name),
+            further=overlaps,
+        )
     run.account(_flow("choice items", len(items), config.choice_items))
     run.account(_flow("rolling documents", len(documents), config.rolling_documents))
     report = EvalReport(
@@ -102,6 +113,7 @@ def measure(
         max_length=judge.framer.max_length,
         requests=RequestCounts.total(tasks.counts),
         samples=tuple(tasks.samples),
+        contamination=of_sets(overlaps),
     )
     run.write_json(RESULTS, {"schema": 1, **plain(report), "configurations": tasks.configurations})
     run.write_bytes(PAGE, page(report).encode())
@@ -210,33 +222,46 @@ def in_turn(documents: Sequence[Item]) -> Iterator[Item]:
                 yield by_source[source][rank]
 
 
-def run_tasks(judge: Judge, items: Sequence[Item], documents: Sequence[Item]) -> TaskRun:
-    """The pipeline's own two tasks, then those that the configuration names."""
+def run_tasks(
+    judge: Judge,
+    items: Sequence[Item],
+    documents: Sequence[Item],
+    *,
+    own: SetOverlap | None,
+    further: Mapping[str, SetOverlap],
+) -> TaskRun:
+    """The pipeline's own two tasks, then those that the configuration names.
+
+    `own` and `further` say which of their items occur in documents, as far as they were compared.
+    """
     config = judge.config
     folder = current_run().scratch / "tasks"
     folder.mkdir()
-    own = []
+    written = []
     if write_choice_task(folder, items):
-        own.append(CHOICE)
+        written.append(CHOICE)
     if write_rolling_task(folder, documents):
-        own.append(ROLLING)
-    for name in sorted({CHOICE, ROLLING} - set(own)):
+        written.append(ROLLING)
+    for name in sorted({CHOICE, ROLLING} - set(written)):
         logger.warning("the evaluation set has nothing for %s: the task is left out", name)
     done = TaskRun()
     with timed("importing lm-eval"):
         from marin.evaluation.harness import TaskFolders
-    further = TaskFolders(config.task_folders) if config.tasks else None
-    if further is not None:
-        further.check(config.tasks)
-    for name in own:
-        _run_task(judge, TaskFolders([folder]), name, None, done)
-    if further is not None:
+    folders = TaskFolders(config.task_folders) if config.tasks else None
+    if folders is not None:
+        folders.check(config.tasks)
+    for name in written:
+        _run_task(judge, TaskFolders([folder]), name, None, TaskOverlap.of(own, own_item), done)
+    if folders is not None:
         for name in config.tasks:
-            _run_task(judge, further, name, config.task_limit, done)
+            overlap = TaskOverlap.of(further.get(name), further_item)
+            _run_task(judge, folders, name, config.task_limit, overlap, done)
     return done
 
 
-def _run_task(judge: Judge, folders: Any, name: str, limit: int | None, done: TaskRun) -> None:
+def _run_task(
+    judge: Judge, folders: Any, name: str, limit: int | None, overlap: TaskOverlap | None, done: TaskRun
+) -> None:
     from marin.evaluation.adapter import TrainedModel
 
     run = current_run()
@@ -247,9 +272,11 @@ def _run_task(judge: Judge, folders: Any, name: str, limit: int | None, done: Ta
         done.samples.append(file)
 
     model = TrainedModel(judge.framer, judge.scorer, judge.generator, seed=judge.config.seed, sink=store)
-    results = folders.run(model, name, limit=limit, bootstrap_iterations=judge.config.bootstrap_iterations)
+    outcome = folders.run(model, name, limit=limit, bootstrap_iterations=judge.config.bootstrap_iterations)
+    results = outcome.results
     store("documents", list(document_records(results)))
-    done.results += task_results(results)
+    samples = results.get("samples", {})
+    done.results += with_contamination(task_results(results), samples, outcome.aggregations, overlap)
     done.configurations |= plain(configurations(results))
     done.counts.append(model.counts)
 

@@ -20,5 +20,6 @@ def page(report: EvalReport) -> str:
         notes=console.notes(report.requests),
         gain=console.gain(report),
         figure=console.figure,
+        found_items=console.found_items,
         metric_name=console.metric_name,
     )

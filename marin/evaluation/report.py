@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from marin.evaluation.artifacts import Continuation, EvalReport, Metric, RequestCounts
+from marin.evaluation.artifacts import Contamination, Continuation, EvalReport, Metric, RequestCounts, TaskResult
 
 UNKNOWN = "–"
 
@@ -21,6 +21,8 @@ def render(report: EvalReport, places: Mapping[str, str] | None = None) -> Rende
         parts.append(_sources(report))
     if report.tasks:
         parts.append(_tasks(report))
+    if report.contamination:
+        parts.append(_contamination(report))
     parts += [Text(note, style="yellow") for note in notes(report.requests)]
     parts += [_continuation(continuation) for continuation in report.continuations]
     if places:
@@ -51,13 +53,20 @@ def notes(requests: RequestCounts) -> list[str]:
     return [f"{count:,} of {total:,} {what}" for count, total, what in told if count]
 
 
-def task_rows(report: EvalReport) -> list[tuple[str, Metric, str]]:
-    """(task, metric, number of documents) of every figure; a filter other than lm-eval's "none" is part of the name."""
+def task_rows(report: EvalReport) -> list[tuple[str, Metric, TaskResult]]:
+    """(task, metric, all of the task) of every figure."""
     return [
-        (task.name + (" (group)" if task.group else ""), metric, f"{task.samples:,}")
+        (task.name + (" (group)" if task.group else ""), metric, task)
         for task in report.tasks
         for metric in task.metrics
     ]
+
+
+def found_items(contamination: Contamination | None) -> str:
+    """How many items were found in documents, or a dash where none were compared."""
+    if contamination is None:
+        return UNKNOWN
+    return f"{contamination.found:,} of {contamination.items:,} ({contamination.share:.1%})"
 
 
 def metric_name(metric: Metric) -> str:
@@ -99,12 +108,30 @@ def _tasks(report: EvalReport) -> Table:
     table = Table(title="Tasks (lm-eval)", title_justify="left")
     table.add_column("task")
     table.add_column("metric")
-    for heading in ("value", "± stderr", "chance", "documents"):
+    for heading in ("value", "± stderr", "chance", "documents", "found in sources", "without these"):
         table.add_column(heading, justify="right")
-    for task, metric, samples in task_rows(report):
+    for name, metric, task in task_rows(report):
         table.add_row(
-            task, metric_name(metric), figure(metric.value), figure(metric.stderr), figure(metric.chance, 3), samples
+            name,
+            metric_name(metric),
+            figure(metric.value),
+            figure(metric.stderr),
+            figure(metric.chance, 3),
+            f"{task.samples:,}",
+            found_items(task.contamination),
+            figure(metric.clean),
         )
+    return table
+
+
+def _contamination(report: EvalReport) -> Table:
+    table = Table(title="Evaluation items in the sources", title_justify="left")
+    table.add_column("evaluation set")
+    for heading in ("items found", "not found", "not judged", "documents with items"):
+        table.add_column(heading, justify="right")
+    for row in report.contamination:
+        unjudged = row.items - row.found - row.clean
+        table.add_row(row.name, found_items(row), f"{row.clean:,}", f"{unjudged:,}", f"{row.documents:,}")
     return table
 
 

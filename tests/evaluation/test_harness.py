@@ -24,7 +24,7 @@ def item(index: int, choices: list[str], answer: int) -> dict[str, object]:
 
 def run(folder: Path, name: str, scorer, limit=None, sink=None):
     model = TrainedModel(Framer(ByteCodec(), 64), scorer, EchoGenerator(), sink=sink)
-    return TaskFolders([folder]).run(model, name, limit=limit, bootstrap_iterations=10), model
+    return TaskFolders([folder]).run(model, name, limit=limit, bootstrap_iterations=10).results, model
 
 
 def only(results, metric: str):

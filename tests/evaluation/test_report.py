@@ -12,7 +12,15 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from marin.evaluation.artifacts import Continuation, EvalReport, Metric, RequestCounts, SourceScore, TaskResult
+from marin.evaluation.artifacts import (
+    Contamination,
+    Continuation,
+    EvalReport,
+    Metric,
+    RequestCounts,
+    SourceScore,
+    TaskResult,
+)
 from marin.evaluation.config import EvaluationConfig, GenerationConfig
 from marin.evaluation.framing import Framing
 from marin.evaluation.page import page
@@ -30,7 +38,14 @@ REPORT = EvalReport(
         SourceScore("licences", 2.75, 5.5, 32_768, 99_000, False),
     ),
     tasks=(
-        TaskResult("heldout_choice", False, 200, 0, (Metric("acc", "none", 0.43, 0.035, 0.25, True),)),
+        TaskResult(
+            "heldout_choice",
+            False,
+            200,
+            0,
+            (Metric("acc", "none", 0.43, 0.035, 0.25, True, clean=0.3987),),
+            Contamination("heldout", 200, 7, 190, 12),
+        ),
         TaskResult("heldout_rolling", False, 1, 0, (Metric("bits_per_byte", "none", 2.4, None, None, False),)),
     ),
     continuations=(
@@ -40,11 +55,12 @@ REPORT = EvalReport(
     max_length=256,
     requests=RequestCounts(800, 0, 12, 0, 40, 3, 0, 0),
     samples=("samples/heldout_choice/loglikelihood.jsonl",),
+    contamination=(Contamination("gsm8k", 1319, 1319, 0, 44), Contamination("heldout", 240, 7, 229, 12)),
 )
 
 
 def printed(report=REPORT, places=None) -> str:
-    console = Console(width=150, record=True, file=io.StringIO())
+    console = Console(width=170, record=True, file=io.StringIO())
     console.print(render(report, places))
     return console.export_text()
 
@@ -55,6 +71,19 @@ def test_the_console_shows_losses_sources_tasks_texts_and_places():
         assert figure in text
     assert "file:///somewhere/results.json" in text
     assert "12 of 800 contexts lost their left side" in text
+
+
+def test_contamination_is_shown_beside_each_score_and_for_every_set():
+    for text in (printed(), " ".join(page(REPORT).split())):
+        for shown in ("7 of 200 (3.5%)", "0.3987", "1,319 of 1,319 (100.0%)", "7 of 240 (2.9%)"):
+            assert shown in text
+
+
+def test_what_was_never_compared_is_a_dash_and_not_zero():
+    line = next(line for line in printed().splitlines() if "heldout_rolling" in line)
+    assert "–" in line
+    assert "0 of" not in line
+    assert "Evaluation items" not in printed(replace(REPORT, contamination=()))
 
 
 def test_what_is_unknown_is_a_dash():

@@ -16,10 +16,11 @@ from rich.console import Console
 
 from marin.checkpoint.artifacts import Checkpoint
 from marin.checkpoint.layout import PUBLISHED
-from marin.data.evalsets.artifacts import CHOICE_FILE, ROLLING_FILE, EvalSet
-from marin.evaluation.artifacts import EvalReport
-from marin.evaluation.config import EvaluationConfig, GenerationConfig
-from marin.evaluation.steps import evaluate
+from marin.data.dedup.steps import decontaminate
+from marin.data.evalsets.artifacts import CHOICE_FILE, ITEMS_FILE, ROLLING_FILE, EvalSet
+from marin.evaluation.artifacts import Contamination, EvalReport
+from marin.evaluation.config import EvaluationConfig, GenerationConfig, TaskConfig
+from marin.evaluation.steps import evaluate, load_task
 from marin.execution import StepError, current_run, materialise, step
 from marin.export.folder import import_model
 from marin.export.steps import export_model
@@ -28,6 +29,7 @@ from marin.tokens.shards.config import Selection
 from marin.tokens.shards.steps import tokenize
 from marin.tokens.tokenizer.artifacts import Tokenizer
 from marin.tokens.tokenizer.steps import train_tokenizer
+from tests.data.pages import Page, PageSet, write_pages
 from tests.tokens.building import SMALL_TOKENIZER, prose, written_documents
 
 SOURCES = ("docs", "web")
@@ -36,6 +38,17 @@ CONFIG = EvaluationConfig(
     rolling_documents=3,
     heldout_tokens=None,
     generation=GenerationConfig(prompts=3, prompt_tokens=8, new_tokens=6),
+)
+
+PAGES = PageSet(
+    "web",
+    (
+        (
+            Page(f"{prose(1000, 30)} {prose(1, 12).upper()} {prose(101, 5)} {prose(1001, 30)}", id="has c1"),
+            Page(f"{prose(1002, 30)} {prose(302, 20)} {prose(1003, 30)}", id="has a further item"),
+            Page(prose(1004, 50), id="has nothing"),
+        ),
+    ),
 )
 
 
@@ -95,7 +108,9 @@ def untrained(tokenizer: Tokenizer) -> Checkpoint:
 def written_evalset(items: tuple[str, ...], texts: tuple[str, ...]) -> EvalSet:
     """Items and documents given as JSON lines."""
     run = current_run()
-    for file, lines in ((CHOICE_FILE, items), (ROLLING_FILE, texts)):
+    rows = [json.loads(line) for line in (*items, *texts)]
+    asked = [{"id": row["id"], "text": row.get("text") or f"{row['context']} {row['choices'][0]}"} for row in rows]
+    for file, lines in ((CHOICE_FILE, items), (ROLLING_FILE, texts), (ITEMS_FILE, tuple(map(json.dumps, asked)))):
         run.write_bytes(file, "".join(line + "\n" for line in lines).encode())
     return EvalSet(
         name="small",
@@ -130,9 +145,10 @@ def graph(items: int, documents: int, config: EvaluationConfig) -> tuple[EvalRep
     ]
     lines = [tuple(json.dumps(row) for row in rows) for rows in (choice, rolling)]
     checkpoint = untrained(tokenizer)
-    return evaluate(checkpoint, tokenizer, written_evalset(*lines), heldout, config), export_model(
-        checkpoint, tokenizer
-    )
+    evalset = written_evalset(*lines)
+    overlap = decontaminate([write_pages(PAGES)], [evalset, *map(load_task, config.further)])
+    report = evaluate(checkpoint, tokenizer, evalset, heldout, overlap, config)
+    return report, export_model(checkpoint, tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +172,18 @@ def test_an_untrained_model_is_a_guesser_in_every_figure(report):
         assert source.nats_per_token == pytest.approx(guess, rel=0.1)
         assert source.bits_per_byte == pytest.approx(source.nats_per_token * source.tokens / source.bytes / math.log(2))
     assert (report.step, report.validation_loss, report.unigram_loss) == (7, 5.5, 6.25)
+
+
+def test_contamination_stands_beside_each_score_with_the_score_on_clean_items(report):
+    choice, rolling = report.tasks
+    assert choice.contamination == Contamination("small", items=6, found=1, clean=5, documents=1)
+    assert rolling.contamination == Contamination("small", items=3, found=0, clean=3, documents=1)
+    assert report.contamination == (Contamination("small", items=12, found=1, clean=11, documents=1),)
+    rows = [json.loads(line) for line in report.read("samples/heldout_choice/documents.jsonl").splitlines()]
+    for metric in choice.metrics:
+        rest = [row[metric.name] for row in rows if row["doc"]["id"] != "c1"]
+        assert metric.clean == pytest.approx(sum(rest) / 5)
+    assert all(metric.clean == pytest.approx(metric.value) for metric in rolling.metrics)
 
 
 def test_continuations_start_where_the_document_was_cut(report):
@@ -221,7 +249,7 @@ def test_the_export_is_the_model_with_its_tokenizer(prefix):
 
 
 def test_a_further_task_is_read_from_its_folder_and_limited(prefix, tmp_path):
-    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"text": prose(n, 20)}) for n in range(5)))
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"text": prose(300 + n, 20)}) for n in range(5)))
     task = {
         "task": "more_text",
         "dataset_path": "json",
@@ -240,6 +268,13 @@ def test_a_further_task_is_read_from_its_folder_and_limited(prefix, tmp_path):
         ("heldout_rolling", 3),
         ("more_text", 2),
     ]
+    more = report.tasks[2]
+    # Document 2 is in training text, and the two that were scored are not.
+    assert more.contamination == Contamination("more_text", items=2, found=0, clean=2, documents=1)
+    assert more.metrics[0].clean == pytest.approx(more.metrics[0].value)
+    assert report.contamination[0] == Contamination("more_text", items=5, found=1, clean=4, documents=1)
+    items = materialise(load_task(TaskConfig("more_text", folders=(str(tmp_path),))), prefix=str(prefix))
+    assert [row["id"] for row in items.lines("items.jsonl")] == [f"more_text/{n}" for n in range(5)]
     with pytest.raises(StepError, match=r"defines the task 'hellaswag'; defined are more_text"):
         materialise(graph(8, 4, replace(config, tasks=("hellaswag",)))[0], prefix=str(prefix))
 

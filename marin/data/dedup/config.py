@@ -44,12 +44,15 @@ class DecontaminationConfig:
     13 words are what GPT-3 used (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165).
 
     Attributes:
-        n_gram: words of an n-gram. An item with fewer words is looked for as a whole.
+        n_gram: words of an n-gram. An item with fewer words is looked for as a whole, and so is what an item asks (the
+            first of its fields).
         shortest_item: an item with fewer words is not looked for, because it occurs everywhere; it is counted.
         common_documents: an n-gram that occurs in more training documents than this is boilerplate, such as a licence,
             and no evidence.
         common_share: the same as a share of all training documents; the larger of the two limits holds.
         minimum_matches: distinct n-grams of one evaluation set that a document must share to count as contaminated.
+        most_listed: evaluation items and spans that are written down for one document; columns say how many were left
+            out. The report counts all of them.
     """
 
     n_gram: int = 13
@@ -57,12 +60,18 @@ class DecontaminationConfig:
     common_documents: int = 10
     common_share: float = 0.001
     minimum_matches: int = 1
+    most_listed: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("n_gram", "shortest_item", "common_documents", "minimum_matches"):
+        for name in ("n_gram", "shortest_item", "common_documents", "minimum_matches", "most_listed"):
             if getattr(self, name) < 1:
                 raise ValueError(f"DecontaminationConfig.{name} is {getattr(self, name)!r}; it must be at least 1")
         if not 0.0 <= self.common_share <= 1.0:
             raise ValueError(
                 f"DecontaminationConfig.common_share is {self.common_share!r}; it must lie between 0 and 1"
             )
+
+    @property
+    def shortest_gram(self) -> int:
+        """Words of the shortest n-gram or item that is looked for."""
+        return min(self.shortest_item, self.n_gram)

@@ -31,7 +31,7 @@ def deduplicate(
     return deduplicate_documents(pages, signals, config)
 
 
-@step("documents/overlap", version="2", fans_out=True)
+@step("documents/overlap", version="3", fans_out=True)
 def decontaminate(
     pages: Sequence[Documents],
     evalsets: Sequence[EvalSet],
@@ -39,10 +39,15 @@ def decontaminate(
 ) -> Attributes:
     """Training documents that share long n-grams with items of evaluation sets.
 
-    Documents that an evaluation set holds out are not judged, because they never train. ``report.json`` says for each
-    set which items were found and where.
+    Documents that an evaluation set holds out are not judged, because they never train. ``report.json`` and
+    ``report.html`` have the figures of each set, ``items/<set>.parquet`` a row for each of its items.
+
+    Args:
+        pages: the sources.
+        evalsets: the evaluation sets, each of a name of its own.
+        config: what counts as overlap.
     """
-    from marin.data.dedup.overlap import decontaminate_documents
+    from marin.data.dedup.overlap.decontaminate import decontaminate_documents
 
     return decontaminate_documents(pages, evalsets, config)
 

@@ -18,7 +18,8 @@ ITEMS_FILE = "items.jsonl"
 class EvalSet(Artifact):
     """Items of an evaluation set, as JSON lines.
 
-    Files: ``items.jsonl`` (id, text), all that training text must not hold. A set from held-out documents also has
+    Files: ``items.jsonl`` (id, text, and where an item has several texts its parts in order, what it asks first), all
+    that training text must not hold. A set from held-out documents also has
     ``choice.jsonl`` (id, source, context, choices, answer, document_id), where ``answer`` is the number of the true
     continuation, and ``rolling.jsonl`` (id, source, text, document_id).
 

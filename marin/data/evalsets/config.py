@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from marin.data.filtering.personal import PersonalData
 from marin.execution import External
 
 
@@ -24,6 +25,10 @@ class EvalSetConfig:
         longest_continuation: most characters of a continuation.
         rolling_documents: most documents of the perplexity task.
         rolling_characters: characters after which such a document is cut at a line or word break.
+        pool_documents: most held-out documents of a source that items are made from, those of the least hash of their
+            id; it bounds what one process holds, a few kilobytes a document.
+        personal: what becomes of personal data; the same as in the documents that train (``policy.personal``), so that
+            a model is not asked for what it cannot have read.
     """
 
     name: str = "heldout"
@@ -37,6 +42,8 @@ class EvalSetConfig:
     longest_continuation: int = 240
     rolling_documents: int = 50
     rolling_characters: int = 8000
+    pool_documents: int = 2000
+    personal: PersonalData = PersonalData()
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:
@@ -50,7 +57,13 @@ class EvalSetConfig:
         for name in ("choice_items", "rolling_documents"):
             if getattr(self, name) < 0:
                 raise ValueError(f"EvalSetConfig.{name} is {getattr(self, name)!r}; it must not be negative")
-        for name in ("items_per_document", "context_characters", "rolling_characters", "shortest_continuation"):
+        for name in (
+            "items_per_document",
+            "context_characters",
+            "rolling_characters",
+            "shortest_continuation",
+            "pool_documents",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"EvalSetConfig.{name} is {getattr(self, name)!r}; it must be at least 1")
         if self.shortest_continuation > self.longest_continuation:
@@ -66,8 +79,10 @@ class EvalFileConfig:
 
     Attributes:
         name: name of the set.
-        files: the files (local paths or fsspec URLs; .gz and .zst are unpacked). Their versions are their identity.
-        fields: fields whose text is looked for. A list of texts counts as one text after the other.
+        files: the files: local paths or URLs; what is packed with gzip, bzip2, xz or zstd is unpacked. Their versions
+            are their identity.
+        fields: fields whose text is looked for, what an item asks first. A list of texts counts as one text after the
+            other.
         id_field: field with the item's id; the line number where None.
     """
 

@@ -20,7 +20,7 @@ def load_from_files(config: EvalFileConfig) -> EvalSet:
     read = kept = 0
     with run.write(ITEMS_FILE) as stream:
         for number, file in enumerate(config.files):
-            for place, line in _lines(file.path):
+            for place, line in _lines(f"evaluation set {config.name!r}, files[{number}]", file.path):
                 read += 1
                 item = parse_item(line, place, config, dropped)
                 if item is not None:
@@ -38,16 +38,21 @@ def load_from_files(config: EvalFileConfig) -> EvalSet:
     )
 
 
-def _lines(path: str) -> Iterator[tuple[str, str]]:
-    import fsspec
+def _lines(field: str, path: str) -> Iterator[tuple[str, str]]:
+    """The lines of a file that are not blank, each with its place."""
+    from marin.data.inputs.files import open_unpacked
+    from marin.data.inputs.packing import PackingError
 
+    number = 0
     try:
-        with fsspec.open(path, "rt", encoding="utf-8", errors="replace", compression="infer") as stream:
-            for number, line in enumerate(stream, 1):
+        with open_unpacked(field, path) as stream:
+            for number, data in enumerate(stream, 1):
+                line = data.decode("utf-8-sig" if number == 1 else "utf-8", "replace")
                 if line.strip():
                     yield f"{path}:{number}", line
-    except FileNotFoundError as error:
-        raise StepError(f"the evaluation file {path!r} does not exist; check its path in the config") from error
+    except PackingError as error:
+        # With half of a set, what it should keep out of training would come in.
+        raise StepError(f"{field}: {path!r} is {error.damage} after line {number}; get the file again") from error
 
 
 def parse_item(line: str, place: str, config: EvalFileConfig, dropped: Counter[str]) -> dict[str, Any] | None:
@@ -69,12 +74,17 @@ def parse_item(line: str, place: str, config: EvalFileConfig, dropped: Counter[s
         raise StepError(
             f"{place} lacks the field {missing[0]!r} of the evaluation set {config.name!r}; it has {sorted(row)}"
         )
-    text = "\n".join(_texts(row[name] for name in config.fields))
-    if not text.strip():
-        dropped["no_text"] += 1
-        return None
     number = row.get(config.id_field) if config.id_field else None
-    return {"id": str(place.rpartition(":")[2] if number is None else number), "text": normalise_text(text)}
+    item = item_of(str(place.rpartition(":")[2] if number is None else number), (row[name] for name in config.fields))
+    if item is None:
+        dropped["no_text"] += 1
+    return item
+
+
+def item_of(name: str, fields: Iterable[Any]) -> dict[str, Any] | None:
+    """An item as ``items.jsonl`` has it, from its fields in order; None where they hold no text."""
+    parts = [text for field in fields if (text := normalise_text("\n".join(_texts([field])))).strip()]
+    return {"id": name, "text": "\n".join(parts), "parts": parts} if parts else None
 
 
 def _texts(values: Iterable[Any]) -> Iterator[str]:

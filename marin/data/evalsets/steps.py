@@ -10,7 +10,7 @@ from marin.data.evalsets.config import EvalFileConfig, EvalSetConfig
 from marin.execution import step
 
 
-@step("evalsets/heldout", version="1")
+@step("evalsets/heldout", version="2", fans_out=True)
 def build_evalset(
     pages: Sequence[Documents],
     signals: Sequence[Attributes],
@@ -33,9 +33,13 @@ def build_evalset(
     return build_from_documents(pages, signals, duplicates, config)
 
 
-@step("evalsets/file", version="1")
+@step("evalsets/file", version="2")
 def load_evalset(config: EvalFileConfig) -> EvalSet:
-    """The items of an evaluation set that lies in JSON-lines files, for decontamination."""
+    """The items of an evaluation set that lies in JSON-lines files, for decontamination.
+
+    Raises:
+        StepError: a file cannot be read to its end, lacks a field, or there is no item in all files.
+    """
     from marin.data.evalsets.files import load_from_files
 
     return load_from_files(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,11 @@ def pages(source: str, first: int, count: int) -> list[Page]:
     ]
 
 
-def build(prefix: Path, shards: int) -> EvalSet:
+def build(prefix: Path, shards: int, config: EvalSetConfig = CONFIG) -> EvalSet:
     sets = [PageSet("a", _deal(pages("a", 0, 30), shards)), PageSet("b", _deal(pages("b", 100, 30), shards))]
     documents = [write_pages(one) for one in sets]
     signals = [annotate(one, SIGNALS) for one in documents]
-    return materialise(build_evalset(documents, signals, deduplicate(documents, signals), CONFIG), prefix=str(prefix))
+    return materialise(build_evalset(documents, signals, deduplicate(documents, signals), config), prefix=str(prefix))
 
 
 def _deal(found: list[Page], shards: int) -> tuple[tuple[Page, ...], ...]:
@@ -132,3 +133,16 @@ def test_contexts_and_items_of_large_sets_are_made_in_linear_time() -> None:
     pool = [Continuation(f"{n:05d}", "web", "context", f"{'word ' * (10 + n % 7)}{n}.", 0) for n in range(40_000)]
     made = choice_items(pool, EvalSetConfig(choice_items=20))
     assert made == choice_items(pool, EvalSetConfig(choice_items=40))[:20]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_pool_is_bounded_for_each_source_whatever_the_shards(tmp_path: Path, shards: int) -> None:
+    config = replace(CONFIG, pool_documents=4, items_per_document=1, choices=2)
+    made = [build(tmp_path / str(n), n, config) for n in (shards, 5)]
+    rows = list(made[0].lines(CHOICE_FILE))
+    used = {row["source"]: {one["document_id"] for one in rows if one["source"] == row["source"]} for row in rows}
+    assert set(used) == {"a", "b"}
+    assert all(0 < len(documents) <= 4 for documents in used.values())
+    assert made[0].rolling_documents == 5
+    for name in (CHOICE_FILE, ROLLING_FILE, ITEMS_FILE):
+        assert made[0].read(name) == made[1].read(name)
