@@ -41,7 +41,7 @@ def build(scale: Scale) -> EvalReport:
     topics = train_topics(sample, scale.topics)
     quality = train_quality(sample, topics, scale.quality)
     grades = grade(pages, signals, quality, topics)
-    clean = consolidate(pages, signals, unique, overlap, evalset, grades, scale.policy)
+    clean = consolidate(pages, signals, unique, overlap, evalset, grades, config=scale.policy)
     tokenizer = train_tokenizer(clean, scale.tokenizer)
     cells = {
         cell.name: tokenize(clean, tokenizer, cell.selection, scale.tokenize).label(cell.name) for cell in scale.cells

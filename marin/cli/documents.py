@@ -16,8 +16,9 @@ _CRAWL = "marin.data.crawl.artifacts:Crawl"
 _TOKENS = "marin.tokens.shards.artifacts:TokenShards"
 _MIXTURE = "marin.tokens.mixture.artifacts:Mixture"
 _CHECKPOINT = "marin.checkpoint.artifacts:Checkpoint"
-_DUPLICATES = "duplicates"
-_UNTOLD = frozenset({"id", "reason", "reasons"})
+_UNTOLD = frozenset({"id", "reason", "reasons", "starts", "ends"})
+_MOST_PASSAGES = 20
+_LONGEST_PASSAGE = 100
 
 
 def find(store: Store, what: str) -> int:
@@ -65,23 +66,22 @@ def _history(records: PrefixRecords, found: Found) -> Iterator[str]:
         for name, value in verdict.columns.items():
             if name not in _UNTOLD and value not in (None, []):
                 yield f"    {name:<34} {_shown(value)}"
-        if verdict.kind == _DUPLICATES:
-            yield from _copies(records, found, verdict)
+        yield from _passages(found, verdict)
     for fate in fates(records, found, judged):
         yield from _fate(records, fate, columns["id"])
 
 
-def _copies(records: PrefixRecords, found: Found, verdict: Verdict) -> Iterator[str]:
-    """The document that stays in the place of a removed one, or what a kept one stands for."""
-    from marin.data.consolidation.trace import copies
+def _passages(found: Found, verdict: Verdict) -> Iterator[str]:
+    """The passages of the document that are marked to be cut."""
+    from marin.data.consolidation.trace import passages
 
-    told = copies(records, found, verdict)
-    if told.survivor is not None:
-        columns = told.survivor.columns
-        yield f"    {'stays in its place':<34} {columns['id']} {columns['source']} {columns['url'] or 'without url'}"
-    if told.removed:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in told.removed.items())
-        yield f"    {'stays in the place of':<34} {sum(told.removed.values()):,} removed ({reasons})"
+    marked = list(passages(found, verdict))
+    for begin, end, text in marked[:_MOST_PASSAGES]:
+        plain = " ".join(text.split())
+        shown = plain if len(plain) <= _LONGEST_PASSAGE else f"{plain[: _LONGEST_PASSAGE - 1]}…"
+        yield f"    {f'characters {begin} to {end}':<34} {shown}"
+    if len(marked) > _MOST_PASSAGES:
+        yield f"    {'and':<34} {len(marked) - _MOST_PASSAGES} more"
 
 
 def _origin(records: PrefixRecords, found: Found) -> Iterator[str]:
@@ -105,7 +105,8 @@ def _fate(records: PrefixRecords, fate: Fate, document_id: str) -> Iterator[str]
         yield f"  dropped     {fate.reason}{why} [{fate.record.display}]"
         return
     assert fate.shard is not None
-    yield f"  kept        {fate.shard.name}, row {fate.row} [{fate.record.display}]"
+    cut = "" if fate.cut_characters is None else f", {fate.cut_characters} characters cut"
+    yield f"  kept        {fate.shard.name}, row {fate.row}{cut} [{fate.record.display}]"
     seen: dict[str, Record] = {}
     for record, name, place in _token_shards(records, fate, document_id):
         yield f"  tokens      {name}.bin, document {place} [{record.display}]"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from marin.data.documents.licences import UNKNOWN, licence_name
 from marin.data.filtering.config import LanguageConfig, Rules
+from marin.data.filtering.personal import PersonalData
 from marin.execution import External
 
 
@@ -105,7 +106,9 @@ class Policy:
         language: languages that pass, in the same way.
         drop_duplicates: drop documents that another one stands in for.
         drop_contaminated: drop training documents that overlap evaluation items.
-        mask_addresses: replace e-mail addresses and public IP addresses in the text.
+        cut_repeated: cut passages out of texts that other documents have too, as far as steps have marked some; a
+            document of which nothing is left is dropped.
+        personal: what becomes of personal data in the texts.
         takedown: documents that must go, by id or address.
         licence: licences that pass.
         samples: documents of each reason, and kept ones, that the report shows.
@@ -116,7 +119,8 @@ class Policy:
     language: LanguageConfig | None = None
     drop_duplicates: bool = True
     drop_contaminated: bool = True
-    mask_addresses: bool = True
+    cut_repeated: bool = True
+    personal: PersonalData = PersonalData()
     takedown: TakedownConfig = TakedownConfig()
     licence: LicenceConfig = LicenceConfig()
     samples: int = 3

@@ -9,6 +9,7 @@ from typing import Any
 
 from marin.data.consolidation.config import Policy
 from marin.data.consolidation.decide import DROP_ORDER
+from marin.data.filtering.personal import Treatment
 from marin.execution import External
 
 SCORE_BINS = 20
@@ -59,6 +60,30 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class PersonalCount:
+    """Finds of one kind of personal data in documents that stayed, and what was done with them.
+
+    Where they are kept nobody has looked for them, and there are 0.
+    """
+
+    kind: str
+    treatment: Treatment
+    found: int
+
+
+@dataclass(frozen=True)
+class CutCount:
+    """Documents that stayed without some passages of one kind, and the characters of these passages.
+
+    Passages of several kinds may overlap; ``"all"`` has every character once.
+    """
+
+    kind: str
+    documents: int
+    characters: int
+
+
+@dataclass(frozen=True)
 class Summary:
     """All that the report and the card say.
 
@@ -76,8 +101,8 @@ class Summary:
         cells: what lies in the shards.
         samples: documents to show.
         takedowns: the takedown list.
-        emails: e-mail addresses masked.
-        ips: IP addresses masked.
+        personal: what was done with personal data.
+        cuts: what was cut of each kind, all kinds together first; empty where nothing was to be cut.
         validation_share: share of documents held out.
         upstream: what they were made from.
         policy: the policy, as YAML.
@@ -96,8 +121,8 @@ class Summary:
     cells: tuple[Cell, ...]
     samples: tuple[Sample, ...]
     takedowns: tuple[Listed, ...]
-    emails: int
-    ips: int
+    personal: tuple[PersonalCount, ...]
+    cuts: tuple[CutCount, ...]
     validation_share: float
     upstream: tuple[Upstream, ...]
     policy: str
@@ -106,6 +131,8 @@ class Summary:
         """The numbers, as JSON holds them: equal for every sharding of the same documents."""
         plain = asdict(self)
         del plain["samples"], plain["upstream"], plain["policy"]
+        for name in ("personal", "cuts"):
+            plain[name] = {one.pop("kind"): one for one in plain[name]}
         return plain
 
 

@@ -10,7 +10,7 @@ from marin.data.evalsets.artifacts import EvalSet
 from marin.execution import step
 
 
-@step("documents/clean", version="4", fans_out=True, cutoff=True)
+@step("documents/clean", version="5", fans_out=True, cutoff=True)
 def consolidate(
     pages: Sequence[Documents],
     signals: Sequence[Attributes],
@@ -18,6 +18,7 @@ def consolidate(
     contamination: Attributes,
     evalset: EvalSet,
     cells: Attributes,
+    cuts: Sequence[Attributes] = (),
     config: Policy = Policy(),
 ) -> Documents:
     """Documents that the policy keeps, in shards of one split, source, topic and quality bucket each.
@@ -32,8 +33,10 @@ def consolidate(
         contamination: the overlap with evaluation items.
         evalset: the evaluation set from held-out documents; it says which share of documents is held out.
         cells: quality bucket and topic of all documents.
+        cuts: passages that recur elsewhere, in kinds such as lines and spans; the policy says whether they are cut.
         config: the policy.
     """
-    from marin.data.consolidation.consolidate import Inputs, consolidate_documents
+    from marin.data.consolidation.consolidate import consolidate_documents
+    from marin.data.consolidation.places import Inputs
 
-    return consolidate_documents(Inputs(pages, signals, duplicates, contamination, cells), evalset, config)
+    return consolidate_documents(Inputs(pages, signals, duplicates, contamination, cells, cuts), evalset, config)

@@ -6,17 +6,13 @@ Imports pyarrow; import this module inside functions only.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
+from marin.data.consolidation.bundles import cell_stem
 from marin.data.consolidation.predicates import explain
 from marin.data.consolidation.prefix_records import PrefixRecords
-from marin.data.consolidation.writing import cell_stem
 from marin.data.documents.addresses import canonical_url
 from marin.data.documents.artifacts import Attributes, Documents, DocumentShard
 from marin.data.documents.lookup import matching_rows, read_row
@@ -66,19 +62,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Copies:
-    """What a step that finds duplicates says of a document.
-
-    Attributes:
-        survivor: the document that stays in its place, None when it stays itself or the survivor's pages are gone.
-        removed: how many documents it stays in the place of, by reason.
-    """
-
-    survivor: Found | None
-    removed: dict[str, int]
-
-
-@dataclass(frozen=True)
 class Fate:
     """What became of the document in one consolidation.
 
@@ -89,6 +72,7 @@ class Fate:
         why: more of it: the value and the limit, the document that stands in for it, the reason on the takedown list.
         shard: the clean shard that holds it, or None.
         row: its place there.
+        cut_characters: how much of its text was cut, None where nothing was.
     """
 
     record: Record
@@ -97,15 +81,13 @@ class Fate:
     why: str
     shard: DocumentShard | None
     row: int | None
+    cut_characters: int | None = None
 
 
 def find_documents(records: PrefixRecords, what: str) -> Iterator[Found]:
     """Every document of an id or a URL, in every step that made it from a source."""
     column = "url" if "://" in what else "id"
-    return _matching(records, column, canonical_url(what) if column == "url" else what)
-
-
-def _matching(records: PrefixRecords, column: str, wanted: str) -> Iterator[Found]:
+    wanted = canonical_url(what) if column == "url" else what
     for record in records.of_type(_DOCUMENTS):
         pages = records.artifact(record, Documents)
         for shard in pages.shards:
@@ -139,20 +121,14 @@ def verdicts(records: PrefixRecords, found: Found) -> Iterator[Verdict]:
         )
 
 
-def copies(records: PrefixRecords, found: Found, verdict: Verdict) -> Copies:
-    """Whose copy a document is, or how many are its own, by what a step that finds duplicates wrote."""
-    kept = verdict.columns["duplicate_of"]
-    if kept is not None:
-        others = _matching(records, "id", kept)
-        return Copies(next((one for one in others if records.depends(verdict.record, one.record)), None), {})
-    removed: Counter[str] = Counter()
-    attributes = records.artifact(verdict.record, Attributes)
-    for shard in attributes.shards:
-        with attributes.open(shard.name) as stream:
-            table = pq.ParquetFile(stream).read(columns=["reason", "duplicate_of"])
-        own = table.filter(pc.equal(table.column("duplicate_of"), found.columns["id"]))
-        removed.update(own.column("reason").to_pylist())
-    return Copies(None, dict(sorted(removed.items())))
+def passages(found: Found, verdict: Verdict) -> Iterator[tuple[int, int, str]]:
+    """The spans of a document's text that a verdict marks: first character, the one behind the last, and the text."""
+    begins, ends = verdict.columns.get("starts"), verdict.columns.get("ends")
+    if not begins or not ends:
+        return
+    text: str = read_row(found.pages, found.shard.name, found.row, ("text",))["text"]
+    for begin, end in zip(begins, ends, strict=True):
+        yield begin, end, text[begin:end]
 
 
 def fates(records: PrefixRecords, found: Found, judged: list[Verdict]) -> Iterator[Fate]:
@@ -175,7 +151,7 @@ def fates(records: PrefixRecords, found: Found, judged: list[Verdict]) -> Iterat
                     f"document {found.columns['id']} is said to lie in {stem}-*.parquet of {record.display}, and does "
                     "not; run marin verify"
                 )
-            yield Fate(record, clean, None, "", *place)
+            yield Fate(record, clean, None, "", *place, row.get("cut_characters"))
 
 
 def _fate_without_row(record: Record, clean: Documents, found: Found) -> Iterator[Fate]:

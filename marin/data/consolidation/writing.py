@@ -1,188 +1,171 @@
 """Writing the documents that stay, and the fates of all.
 
-Imports pyarrow; import this module inside step bodies only.
+Imports pyarrow and numpy; import this module inside step bodies only.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from marin.data.consolidation.config import Policy
+from marin.data.consolidation.bundles import ROW_GROUP_BYTES, Bundle, Part, cell_stem
+from marin.data.consolidation.counts import Count, Tally
+from marin.data.consolidation.decide import TAKEDOWN
 from marin.data.consolidation.fates import write_fates
-from marin.data.consolidation.report import Sample
-from marin.data.documents.artifacts import Documents, DocumentShard
-from marin.data.documents.io import DocumentWriter, iterate_batches
+from marin.data.consolidation.finish import finished
+from marin.data.consolidation.heirs import unpack_numbers
+from marin.data.consolidation.report import SCORE_BINS, Sample
+from marin.data.consolidation.rows import Cell, Rows, rows_of
+from marin.data.consolidation.samples import KEPT, Rank, SampleFile, Sampler, excerpt_of, hash_of, store_samples
+from marin.data.consolidation.settle import NOTHING_ELSEWHERE, Elsewhere, settle
+from marin.data.consolidation.verdicts import unpack
+from marin.data.documents.artifacts import DocumentShard
+from marin.data.documents.io import DocumentWriter
 from marin.data.documents.licences import licence_of
-from marin.data.documents.schema import text_hash
-from marin.data.filtering.pii import mask
-from marin.execution import Flow, StepError, current_run
+from marin.execution import Flow, Intermediate, current_run
 
-_BUNDLE_BYTES = 128 * 1024**2
-_ROW_GROUP_BYTES = 16 * 1024**2
-"""A worker holds up to one row group of every cell."""
-_EXCERPT = 600
-
-
-@dataclass(frozen=True)
-class Part:
-    """One document shard with the fate of its documents; every tuple has an entry a row.
-
-    Attributes:
-        pages: the artifact of the shard.
-        shard: the shard.
-        reasons: why each is dropped, or None.
-        whys: see `FATES_SCHEMA`.
-        splits: the split of each.
-        buckets: the quality bucket of each.
-        topics: the topic of each.
-        languages: the language of each.
-        samples: for rows that the report shows, the label they stand under and what decided it.
-    """
-
-    pages: Documents
-    shard: DocumentShard
-    reasons: tuple[str | None, ...]
-    whys: tuple[str | None, ...]
-    splits: tuple[str, ...]
-    buckets: tuple[int, ...]
-    topics: tuple[int, ...]
-    languages: tuple[str, ...]
-    samples: dict[int, tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """Shards of one source that are written together, so that small ones do not give small files. Pickles."""
-
-    number: int
-    source: str
-    parts: tuple[Part, ...]
-    mask_addresses: bool
-    licence: str
+_SEPARATOR = "\n[…]\n"
 
 
 @dataclass(frozen=True)
 class Written:
-    """What one bundle came back with; ``licences`` has (fate, licence, documents)."""
+    """What one bundle came back with."""
 
     shards: tuple[DocumentShard, ...]
-    samples: tuple[Sample, ...]
-    licences: tuple[tuple[str, str, int], ...]
-    emails: int
-    ips: int
-
-
-def bundles_of(parts: Sequence[Part], policy: Policy) -> list[Bundle]:
-    """The parts of each source in bundles of about equal size, large enough for a whole file of each cell."""
-    cells = {cell for part in parts for cell in zip(part.topics, part.buckets, strict=True)}
-    enough = max(_BUNDLE_BYTES, len(cells) * _ROW_GROUP_BYTES)
-    by_source: dict[str, list[Part]] = defaultdict(list)
-    for part in parts:
-        by_source[part.shard.source].append(part)
-    bundles: list[Bundle] = []
-    for source in sorted(by_source):
-        chosen: list[Part] = []
-        licence = policy.licence.default_of(source)
-        for at, part in enumerate(by_source[source]):
-            chosen.append(part)
-            last = at == len(by_source[source]) - 1
-            if last or sum(one.shard.text_bytes for one in chosen) >= enough:
-                bundles.append(Bundle(len(bundles), source, tuple(chosen), policy.mask_addresses, licence))
-                chosen = []
-    return bundles
-
-
-def cell_stem(source: str, split: str, topic: int, quality: int, bundle: int) -> str:
-    """How the names begin of the files that hold one cell of a bundle."""
-    return f"{split}/{quote(source, safe='')}/c{topic:02d}q{quality}/{bundle:05d}"
+    samples: SampleFile
+    counts: tuple[Count, ...]
 
 
 def write_bundle(bundle: Bundle) -> Written:
-    """Write the documents that stay, one file for each split, topic and bucket, in one pass over the shards."""
-    run = current_run()
-    samples: list[Sample] = []
-    licences: Counter[tuple[str, str]] = Counter()
-    done = emails = ips = 0
-    total = sum(part.shard.rows for part in bundle.parts)
-    with ExitStack() as stack:
-        cells: dict[tuple[str, int, int], _CellWriter] = {}
-        for part in bundle.parts:
-            start = kept = 0
-            ids: list[str] = []
-            for batch in iterate_batches(part.pages, part.shard):
-                ids.extend(batch.column("id").to_pylist())
-                samples.extend(_samples(part, start, batch))
-                for at, metadata in enumerate(batch.column("metadata").to_pylist(), start):
-                    fate = "kept" if part.reasons[at] is None else "dropped"
-                    licences[fate, licence_of(metadata, bundle.licence)] += 1
-                table, found_emails, found_ips = _finished(part, start, batch, bundle.mask_addresses)
-                emails, ips = emails + found_emails, ips + found_ips
-                end = start + batch.num_rows
-                keys = [
-                    (part.splits[at], part.topics[at], part.buckets[at])
-                    for at in range(start, end)
-                    if part.reasons[at] is None
-                ]
-                for key in sorted(set(keys)):
-                    if key not in cells:
-                        split, topic, bucket = key
-                        writer = DocumentWriter(
-                            run.write,
-                            cell_stem(bundle.source, split, topic, bucket, bundle.number),
-                            source=bundle.source,
-                            split=split,
-                            quality=bucket,
-                            topic=topic,
-                            consolidated=True,
-                            row_group_bytes=_ROW_GROUP_BYTES,
-                        )
-                        cells[key] = stack.enter_context(_CellWriter(stack.enter_context(writer)))
-                    cells[key].add(table.filter(pa.array([one == key for one in keys], pa.bool_())))
-                start, kept = end, kept + table.num_rows
-                run.progress(done + start, total)
-            done += start
-            account_for(part, start, kept)
-            write_fates(run.write, part.pages, part.shard, list(_fates(part, ids, bundle.number)))
-    shards = tuple(shard for _, cell in sorted(cells.items()) for shard in cell.writer.shards)
-    counted = tuple((fate, licence, count) for (fate, licence), count in sorted(licences.items()))
-    return Written(shards, tuple(samples), counted, emails, ips)
+    """Write the documents that stay, one file for each split, topic and bucket, in one pass over the shards.
 
-
-def account_for(part: Part, read: int, kept: int) -> None:
-    """Give evidence that each document of a shard was kept or dropped for one reason.
-
-    Raises:
-        StepError: the shard did not hold the documents that its fates speak of, or the sum does not hold.
+    Holds the verdicts on one shard, a batch of its documents, and up to one row group of every cell.
     """
-    if read != part.shard.rows:
-        raise StepError(
-            f"document shard {part.shard.name} holds {read} rows, its record says {part.shard.rows}; "
-            "redo the step that made the documents"
-        )
-    dropped = Counter(reason for reason in part.reasons if reason is not None)
-    current_run().account(Flow(unit="documents", read=read, kept=kept, dropped=dict(sorted(dropped.items()))))
+    with ExitStack() as stack:
+        writer = _BundleWriter(bundle, stack)
+        for part in bundle.parts:
+            writer.write(part)
+    shards = tuple(shard for _, cell in sorted(writer.cells.items()) for shard in cell.writer.shards)
+    return Written(shards, store_samples(writer.sampler), writer.tally.counts())
 
 
-def _fates(part: Part, ids: Sequence[str], bundle: int) -> Iterator[dict[str, Any]]:
-    for at, (document_id, reason) in enumerate(zip(ids, part.reasons, strict=True)):
-        row: dict[str, Any] = {"id": document_id, "reason": reason, "why": part.whys[at], "split": part.splits[at]}
-        yield (
-            row
-            if reason is not None
-            else row
-            | {
-                "quality": part.buckets[at],
-                "topic": part.topics[at],
-                "bundle": bundle,
-            }
-        )
+def _elsewhere(heirs: Intermediate | None, gone: Intermediate | None) -> Elsewhere:
+    run = current_run()
+    return Elsewhere(
+        NOTHING_ELSEWHERE.heirs if heirs is None else unpack_numbers(run.load_intermediate(heirs)),
+        NOTHING_ELSEWHERE.gone if gone is None else unpack(run.load_intermediate(gone)).column("id").combine_chunks(),
+    )
+
+
+class _BundleWriter:
+    """Writes the shards of a bundle one after the other."""
+
+    def __init__(self, bundle: Bundle, stack: ExitStack) -> None:
+        self.cells: dict[Cell, _CellWriter] = {}
+        self.tally = Tally()
+        self.sampler = Sampler(bundle.policy)
+        self._bundle = bundle
+        self._elsewhere = _elsewhere(bundle.heirs, bundle.gone)
+        self._stack = stack
+        self._licence = bundle.policy.licence.default_of(bundle.source)
+        self._done = 0
+
+    def write(self, part: Part) -> None:
+        """Write what stays of a shard, and the fates of all of it."""
+        run = current_run()
+        place, policy = part.place, self._bundle.policy
+        verdicts = unpack(run.load_intermediate(part.verdicts))
+        settled = settle(verdicts, place.start, self._elsewhere, policy)
+        fates: list[pa.Table] = []
+        dropped: Counter[str] = Counter()
+        for rows in rows_of(place, verdicts, settled, self._bundle):
+            done = finished(rows, policy.personal)
+            self._count(rows)
+            for treatment, found in (("masked", done.masked), ("flagged", done.flagged)):
+                self.tally.add_all("personal", {(kind, treatment): count for kind, count in found.items()})
+            self._sample(rows, done.table)
+            self._store(rows, done.table)
+            fates.append(rows.fates(self._bundle.number))
+            dropped.update(reason for reason in rows.reasons if reason is not None)
+            self._done += len(rows)
+            run.progress(self._done, self._bundle.rows)
+        self.sampler.explain(place)
+        read = place.shard.rows
+        kept = read - sum(dropped.values())
+        run.account(Flow(unit="documents", read=read, kept=kept, dropped=dict(sorted(dropped.items()))))
+        self.tally.add_all("dropped", {(reason, "documents"): count for reason, count in dropped.items()})
+        write_fates(run.write, place.pages, place.shard, fates)
+
+    def _count(self, rows: Rows) -> None:
+        """Count every document under each figure of the report."""
+        fates = ["kept" if stays else "dropped" for stays in rows.stays]
+        lengths = pc.utf8_length(rows.documents.column("text")).to_numpy(zero_copy_only=False)
+        scores = rows.verdicts.column("score").to_numpy()
+        figures: dict[str, Sequence[str]] = {
+            "source": [self._bundle.source] * len(rows),
+            "language": rows.column("language"),
+            "licence": [licence_of(one, self._licence) for one in rows.documents.column("metadata").to_pylist()],
+            # The exponent is the number of binary digits.
+            "length": np.frexp(lengths)[1].astype(str).tolist(),
+            "score": np.minimum(SCORE_BINS - 1, (scores * SCORE_BINS).astype(np.int64)).astype(str).tolist(),
+        }
+        for figure, names in figures.items():
+            self.tally.add_all(figure, Counter(zip(names, fates, strict=True)))
+        for done in rows.cuts.values():
+            for kind, characters in (*done.by_kind.items(), ("", done.characters)):
+                self.tally.add_all("cut", {(kind, "documents"): 1, (kind, "characters"): characters})
+
+    def _sample(self, rows: Rows, stored: pa.Table) -> None:
+        """Offer every document to the report: what is dropped as it came in, what stays as it is stored."""
+        kept = 0
+        hashes = list(map(hash_of, rows.ids))
+        for at, reason in enumerate(rows.reasons):
+            rank = Rank(reason or KEPT, hashes[at], rows.start + at)
+            if self.sampler.wants(rank):
+                text = rows.documents.column("text")[at] if reason else stored.column("text")[kept]
+                # Nothing is shown of a document that was to be taken down.
+                shown = "" if reason == TAKEDOWN else text.as_py()
+                self.sampler.put(rank, self._shown(rows, at, rank.label, rows.whys[at] or "", shown))
+            kept += reason is None
+        for at, done in rows.cuts.items():
+            for kind, passages in done.passages.items():
+                rank = Rank(f"cut_{kind}", hashes[at], rows.start + at)
+                if self.sampler.wants(rank):
+                    length = len(rows.documents.column("text")[at].as_py())
+                    why = f"{done.by_kind[kind]} of {length} characters"
+                    self.sampler.put(rank, self._shown(rows, at, rank.label, why, _SEPARATOR.join(passages)))
+
+    def _shown(self, rows: Rows, at: int, label: str, why: str, text: str) -> Sample:
+        document_id, url = (rows.documents.column(name)[at].as_py() for name in ("id", "url"))
+        return Sample(document_id, self._bundle.source, url or "", label, why, excerpt_of(text))
+
+    def _store(self, rows: Rows, stored: pa.Table) -> None:
+        """Write the documents of a batch that stay, each into its cell."""
+        cells = [cell for cell, stays in zip(rows.cells, rows.stays, strict=True) if stays]
+        for cell in sorted(set(cells)):
+            self._cell(cell).add(stored.filter(pa.array([one == cell for one in cells], pa.bool_())))
+
+    def _cell(self, cell: Cell) -> _CellWriter:
+        if cell not in self.cells:
+            split, topic, quality = cell
+            writer = DocumentWriter(
+                current_run().write,
+                cell_stem(self._bundle.source, split, topic, quality, self._bundle.number),
+                source=self._bundle.source,
+                split=split,
+                quality=quality,
+                topic=topic,
+                consolidated=True,
+                row_group_bytes=ROW_GROUP_BYTES,
+            )
+            self.cells[cell] = self._stack.enter_context(_CellWriter(self._stack.enter_context(writer)))
+        return self.cells[cell]
 
 
 class _CellWriter:
@@ -204,49 +187,10 @@ class _CellWriter:
         """Add rows."""
         self._tables.append(table)
         self._bytes += table.nbytes
-        if self._bytes >= _ROW_GROUP_BYTES:
+        if self._bytes >= ROW_GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         if self._tables:
             self.writer.write_table(pa.concat_tables(self._tables))
         self._tables, self._bytes = [], 0
-
-
-def _samples(part: Part, start: int, batch: pa.RecordBatch) -> list[Sample]:
-    found = []
-    for row, (label, why) in part.samples.items():
-        if start <= row < start + batch.num_rows:
-            values = {name: batch.column(name)[row - start].as_py() for name in ("id", "url", "text")}
-            # What a report shows is read by people: no address of anyone, whatever the policy, and nothing of a
-            # document that was to be taken down.
-            excerpt = "" if label == "takedown" else mask(values["text"][:_EXCERPT]).text
-            found.append(Sample(values["id"], part.shard.source, values["url"] or "", label, why, excerpt))
-    return found
-
-
-def _finished(part: Part, start: int, batch: pa.RecordBatch, mask_addresses: bool) -> tuple[pa.Table, int, int]:
-    """The documents of a batch that stay, with language set and text masked, and the numbers of addresses masked."""
-    rows = range(start, start + batch.num_rows)
-    stays = [part.reasons[at] is None for at in rows]
-    table = pa.Table.from_batches([batch]).filter(pa.array(stays, pa.bool_()))
-    languages = [part.languages[at] for at, stay in zip(rows, stays, strict=True) if stay]
-    table = _with_column(table, "language", languages)
-    if not mask_addresses:
-        return table, 0, 0
-    emails = ips = 0
-    texts: list[str] = table.column("text").to_pylist()
-    hashes: list[str] = table.column("text_hash").to_pylist()
-    for at, text in enumerate(texts):
-        masked = mask(text)
-        if masked.emails or masked.ips:
-            texts[at], hashes[at] = masked.text, text_hash(masked.text)
-            emails, ips = emails + masked.emails, ips + masked.ips
-    if emails or ips:
-        table = _with_column(_with_column(table, "text", texts), "text_hash", hashes)
-    return table, emails, ips
-
-
-def _with_column(table: pa.Table, name: str, values: Sequence[str]) -> pa.Table:
-    place = table.schema.get_field_index(name)
-    return table.set_column(place, table.schema.field(place), pa.array(values, pa.string()))

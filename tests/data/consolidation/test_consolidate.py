@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -26,27 +26,41 @@ from marin.data.documents.split import split_of
 from marin.data.evalsets.config import EvalSetConfig
 from marin.data.evalsets.steps import build_evalset
 from marin.data.filtering.config import LanguageConfig, Rules, SignalConfig, UrlConfig
+from marin.data.filtering.personal import PersonalData
+from marin.data.filtering.pii import KEY
 from marin.data.filtering.steps import annotate
 from marin.execution import External, StepError, materialise
+from tests.data.consolidation.marking import Marked, mark
 from tests.data.dedup.texts import prose
 from tests.data.pages import Page, PageSet, write_pages
 
 SIGNALS = SignalConfig(rules=Rules(repetition=None), url=UrlConfig(integrated_lists=False))
 SHARE = 0.25
 HOSTILE = "<script>alert('x')</script> "
+SECRET = "rk_live_" + "a1B2" * 5
+"""Put together here, so that no scanner takes it for a key that leaked."""
 
 
 def sources() -> tuple[list[Page], list[Page]]:
     web = [Page(prose(n), url=f"http://web.invalid/{n}") for n in range(24)]
     web += [Page(prose(3), url="http://web.invalid/copy"), Page("Too short.", url="http://web.invalid/short")]
     books = [Page(HOSTILE + prose(200 + n), url=f"http://books.invalid/{n}") for n in range(24)]
-    books += [Page(f"{prose(300)} Write to jane@mail.org, 8.8.8.8.", url="http://books.invalid/mail")]
+    personal = f"jane@mail.org, 8.8.8.8, 2001:4860:4860::8888, +49 30 901820, {SECRET}"
+    books += [Page(f"{prose(300)} Write to {personal}.", url="http://books.invalid/mail")]
     books += [Page("", url="http://books.invalid/empty")]
     return web, books
 
 
-def run(prefix: Path, shards: int, policy: Policy = Policy(), signals: SignalConfig = SIGNALS) -> Documents:
+def run(
+    prefix: Path,
+    shards: int,
+    policy: Policy = Policy(),
+    signals: SignalConfig = SIGNALS,
+    extra: Sequence[Page] = (),
+    marked: Sequence[Marked] = (),
+) -> Documents:
     web, books = sources()
+    web += extra
     pages = [
         write_pages(PageSet(name, tuple(tuple(found[start::shards]) for start in range(shards))))
         for name, found in (("web", web), ("books", books))
@@ -61,7 +75,10 @@ def run(prefix: Path, shards: int, policy: Policy = Policy(), signals: SignalCon
     topics = train_topics(sample, TopicConfig(clusters=2, dimensions=8))
     quality = train_quality(sample, topics, QualityConfig(positive=("books",), buckets=2, scope="topic"))
     cells = grade(pages, judged, quality, topics)
-    return materialise(consolidate(pages, judged, duplicates, overlap, evalset, cells, policy), prefix=str(prefix))
+    cuts = [mark(pages, one) for one in marked]
+    return materialise(
+        consolidate(pages, judged, duplicates, overlap, evalset, cells, cuts, policy), prefix=str(prefix)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -101,13 +118,28 @@ def test_every_document_ends_in_exactly_one_counter(clean: Documents) -> None:
     assert {name: sum(fates.values()) for name, fates in counts["by_source"].items()} == {"web": 26, "books": 26}
 
 
-def test_addresses_are_masked_unless_the_policy_says_otherwise(clean: Documents, tmp_path: Path) -> None:
-    (masked,) = [document.text for _, document in rows(clean) if document.url == "http://books.invalid/mail"]
-    assert masked.endswith("Write to email@example.com, 192.0.2.1.")
-    assert clean.read_json("counts.json")["emails"] == 1
-    plain = run(tmp_path, 1, Policy(mask_addresses=False))
-    (kept,) = [document.text for _, document in rows(plain) if document.url == "http://books.invalid/mail"]
-    assert kept.endswith("jane@mail.org, 8.8.8.8.")
+MAIL = "http://books.invalid/mail"
+
+
+def test_personal_data_is_masked_flagged_or_kept_and_counted_by_kind(clean: Documents, tmp_path: Path) -> None:
+    (found,) = [document for _, document in rows(clean) if document.url == MAIL]
+    assert found.text.endswith(f"Write to email@example.com, 192.0.2.1, 2001:db8::1, +49 30 901820, {KEY}.")
+    assert json.loads(found.metadata) == {"personal": {"phone": 1}}
+    told = {"email": ("mask", 1), "ip": ("mask", 2), "phone": ("flag", 1), "key": ("mask", 1)}
+    counts = clean.read_json("counts.json")["personal"]
+    assert {kind: (row["treatment"], row["found"]) for kind, row in counts.items()} == told
+    card, report = clean.read("README.md").decode(), clean.read("report.html").decode()
+    for kind, (treatment, count) in told.items():
+        assert f"| {kind} | {treatment} | {count} |" in card
+        assert re.search(rf"<td>{kind}</td><td>{treatment}</td><td[^>]*>{count}</td>", report)
+    policy = Policy(personal=PersonalData(email="keep", ip="flag", phone="mask", key="keep"))
+    other = run(tmp_path, 1, policy)
+    (kept,) = [document for _, document in rows(other) if document.url == MAIL]
+    assert kept.text.endswith(f"Write to jane@mail.org, 8.8.8.8, 2001:4860:4860::8888, 555-0100, {SECRET}.")
+    assert json.loads(kept.metadata) == {"personal": {"ip": 2}}
+    assert "| email | keep | - |" in other.read("README.md").decode()
+    # What people look at shows nobody's data, whatever the policy.
+    assert "jane@mail.org" not in other.read("report.html").decode()
 
 
 @pytest.mark.parametrize("shards", [3, 7])

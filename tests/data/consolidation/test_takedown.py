@@ -9,13 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from marin.data.consolidation.config import Policy, TakedownConfig, TakedownEntry
-from marin.data.consolidation.decide import decide
 from marin.data.consolidation.takedown import TakedownList, load_takedowns
 from marin.data.documents.addresses import canonical_url
 from marin.data.documents.schema import FATES
 from marin.execution import External, StepError
 from tests.data.consolidation.test_consolidate import rows, run
-from tests.data.consolidation.test_decide import PROSE, facts, row
 from tests.data.dedup.texts import prose
 
 ID = "0123456789abcdef0123456789abcdef"
@@ -82,28 +80,6 @@ def test_files_hold_an_entry_a_line_and_a_wrong_line_is_named(tmp_path: Path) ->
     path.write_text(f"{ID} asked for\n{ID}\n")
     with pytest.raises(StepError, match="line 2"):
         load_takedowns(TakedownConfig(files=(External(str(path), "1"),)))
-
-
-def test_copies_go_with_a_listed_document_in_both_directions_unless_they_are_to_stay() -> None:
-    given = facts(
-        ("a", row(PROSE), None, False),
-        ("b", row(PROSE), "a", False),
-        ("c", row(PROSE), "a", False),
-        ("d", row(PROSE), None, False),
-    )
-    given.takedowns[1] = "asked for"
-    assert decide(given, Policy()).reasons == ["takedown", "takedown", "takedown", None]
-    alone = Policy(takedown=TakedownConfig(copies=False))
-    assert decide(given, alone).reasons == [None, "takedown", "duplicate_exact", None]
-    # When the listed one is the one that stands for the others, a copy takes its place.
-    given.takedowns[:2] = ["asked for", None]
-    assert decide(given, alone).reasons == ["takedown", None, "duplicate_exact", None]
-
-
-def test_a_takedown_comes_before_every_other_reason() -> None:
-    given = facts(("a", row("Too short."), None, True))
-    given.takedowns[0] = "asked for"
-    assert decide(given, Policy()).reasons == ["takedown"]
 
 
 def test_listed_documents_are_gone_from_the_shards_counted_and_shown_without_their_text(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
     sample = sample_corpus([pages], [signals], duplicates, evalset)
     topics = train_topics(sample, TopicConfig(clusters=2, dimensions=8))
     cells = grade([pages], [signals], train_quality(sample, topics, QualityConfig(buckets=1)), topics)
-    clean = consolidate([pages], [signals], duplicates, overlap, evalset, cells, policy)
+    clean = consolidate([pages], [signals], duplicates, overlap, evalset, cells, config=policy)
     tokenizer = train_tokenizer(clean, SMALL_TOKENIZER)
     mixture = build_mixture({f"c{topic:02d}": tokenize(clean, tokenizer, Selection(topic=topic)) for topic in (0, 1)})
     materialise(trained(mixture).label("small"), place)
