@@ -16,6 +16,7 @@ _CRAWL = "marin.data.crawl.artifacts:Crawl"
 _TOKENS = "marin.tokens.shards.artifacts:TokenShards"
 _MIXTURE = "marin.tokens.mixture.artifacts:Mixture"
 _CHECKPOINT = "marin.checkpoint.artifacts:Checkpoint"
+_DUPLICATES = "duplicates"
 _UNTOLD = frozenset({"id", "reason", "reasons", "starts", "ends"})
 _MOST_PASSAGES = 20
 _LONGEST_PASSAGE = 100
@@ -67,8 +68,23 @@ def _history(records: PrefixRecords, found: Found) -> Iterator[str]:
             if name not in _UNTOLD and value not in (None, []):
                 yield f"    {name:<34} {_shown(value)}"
         yield from _passages(found, verdict)
+        if verdict.kind == _DUPLICATES:
+            yield from _copies(records, found, verdict)
     for fate in fates(records, found, judged):
         yield from _fate(records, fate, columns["id"])
+
+
+def _copies(records: PrefixRecords, found: Found, verdict: Verdict) -> Iterator[str]:
+    """The document that stays in the place of a removed one, or what a kept one stands for."""
+    from marin.data.consolidation.trace import copies
+
+    told = copies(records, found, verdict)
+    if told.survivor is not None:
+        columns = told.survivor.columns
+        yield f"    {'stays in its place':<34} {columns['id']} {columns['source']} {columns['url'] or 'without url'}"
+    if told.removed:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in told.removed.items())
+        yield f"    {'stays in the place of':<34} {sum(told.removed.values()):,} removed ({reasons})"
 
 
 def _passages(found: Found, verdict: Verdict) -> Iterator[str]:

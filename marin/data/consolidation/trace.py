@@ -6,9 +6,13 @@ Imports pyarrow; import this module inside functions only.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from marin.data.consolidation.bundles import cell_stem
 from marin.data.consolidation.predicates import explain
@@ -62,6 +66,19 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Copies:
+    """What a step that finds duplicates says of a document.
+
+    Attributes:
+        survivor: the document that stays in its place, None when it stays itself or the survivor's pages are gone.
+        removed: how many documents it stays in the place of, by reason.
+    """
+
+    survivor: Found | None
+    removed: dict[str, int]
+
+
+@dataclass(frozen=True)
 class Fate:
     """What became of the document in one consolidation.
 
@@ -87,7 +104,10 @@ class Fate:
 def find_documents(records: PrefixRecords, what: str) -> Iterator[Found]:
     """Every document of an id or a URL, in every step that made it from a source."""
     column = "url" if "://" in what else "id"
-    wanted = canonical_url(what) if column == "url" else what
+    return _matching(records, column, canonical_url(what) if column == "url" else what)
+
+
+def _matching(records: PrefixRecords, column: str, wanted: str) -> Iterator[Found]:
     for record in records.of_type(_DOCUMENTS):
         pages = records.artifact(record, Documents)
         for shard in pages.shards:
@@ -119,6 +139,22 @@ def verdicts(records: PrefixRecords, found: Found) -> Iterator[Verdict]:
         yield Verdict(
             record, attributes.kind, {name: value for name, value in columns.items() if not isinstance(value, _BINARY)}
         )
+
+
+def copies(records: PrefixRecords, found: Found, verdict: Verdict) -> Copies:
+    """Whose copy a document is, or how many are its own, by what a step that finds duplicates wrote."""
+    kept = verdict.columns["duplicate_of"]
+    if kept is not None:
+        others = _matching(records, "id", kept)
+        return Copies(next((one for one in others if records.depends(verdict.record, one.record)), None), {})
+    removed: Counter[str] = Counter()
+    attributes = records.artifact(verdict.record, Attributes)
+    for shard in attributes.shards:
+        with attributes.open(shard.name) as stream:
+            table = pq.ParquetFile(stream).read(columns=["reason", "duplicate_of"])
+        own = table.filter(pc.equal(table.column("duplicate_of"), found.columns["id"]))
+        removed.update(own.column("reason").to_pylist())
+    return Copies(None, dict(sorted(removed.items())))
 
 
 def passages(found: Found, verdict: Verdict) -> Iterator[tuple[int, int, str]]:
