@@ -10,7 +10,7 @@ from marin.cli.experiment import experiment_main
 from marin.data.cells.steps import grade, sample_corpus, train_quality, train_topics
 from marin.data.consolidation.steps import consolidate
 from marin.data.crawl.steps import extract_pages, fetch_crawl
-from marin.data.dedup.steps import decontaminate, deduplicate
+from marin.data.dedup.steps import decontaminate, deduplicate, deduplicate_across
 from marin.data.evalsets.steps import build_evalset, load_evalset
 from marin.data.filtering.steps import annotate
 from marin.data.sources.steps import read_source
@@ -32,7 +32,11 @@ def build(scale: Scale) -> EvalReport:
         *(read_source(text).label(text.source) for text in scale.texts),
     )
     signals = tuple(annotate(page, scale.signals).label(name) for page, name in zip(pages, scale.sources, strict=True))
-    unique = deduplicate(pages, signals, scale.dedup)
+    within = tuple(
+        deduplicate(page, signal, scale.dedup.inside(name)).label(name)
+        for page, signal, name in zip(pages, signals, scale.sources, strict=True)
+    )
+    unique = deduplicate_across(pages, signals, within, scale.dedup)
     evalset = build_evalset(pages, signals, unique, scale.evalset)
     public = tuple(load_evalset(files).label(files.name) for files in scale.evalfiles)
     further = tuple(load_task(task).label(task.name) for task in scale.evaluation.further)

@@ -10,12 +10,12 @@ import pytest
 from marin.data.cells.config import QualityConfig, TopicConfig
 from marin.data.cells.steps import grade, sample_corpus, train_quality, train_topics
 from marin.data.consolidation.steps import consolidate
-from marin.data.dedup.steps import decontaminate, deduplicate
+from marin.data.dedup.steps import decontaminate
 from marin.data.evalsets.config import EvalSetConfig
 from marin.data.evalsets.steps import build_evalset
 from marin.data.filtering.steps import annotate
 from marin.execution import materialise
-from tests.data.dedup.runs import EVERYTHING_PASSES
+from tests.data.dedup.runs import EVERYTHING_PASSES, duplicates_of
 from tests.data.dedup.texts import prose
 from tests.data.pages import Page, PageSet, write_pages
 
@@ -26,7 +26,7 @@ MORE = [Page(prose(200 + number), url=f"http://web.invalid/more/{number}") for n
 def splits(prefix: Path, shards: tuple[tuple[Page, ...], ...]) -> dict[str, set[str]]:
     pages = [write_pages(PageSet("web", shards))]
     signals = [annotate(documents, EVERYTHING_PASSES) for documents in pages]
-    duplicates = deduplicate(pages, signals)
+    duplicates = duplicates_of(pages, signals)
     evalset = build_evalset(pages, signals, duplicates, EvalSetConfig(validation_share=0.25, choice_items=4))
     overlap = decontaminate(pages, (evalset,))
     sample = sample_corpus(pages, signals, duplicates, evalset)

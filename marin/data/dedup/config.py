@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from marin.execution import runtime
 
 
 @dataclass(frozen=True)
@@ -16,25 +18,45 @@ class DedupConfig:
     Attributes:
         priority: sources, the preferred one first; the others follow, all alike.
         protected: sources that nothing is ever removed from, such as a reference set.
+        by_url: also remove documents of an address that a preferred document has, whatever their text is. For crawls,
+            where an address is a page. Off by default, because in other sets all parts of a book or all answers of a
+            thread may have one address, and an address does not prove that the text is there.
         fuzzy: also remove near copies, found through MinHash bands (see ``MinHashConfig``).
         containment: smallest share of a near copy's distinct n-grams that the kept document must have. Every near copy
             is checked against the text of the kept document before it is dropped.
         n_gram: words of an n-gram in that check.
+        documents_per_task: documents whose keys one task holds. Tasks follow from it alone, not from workers.
+        n_grams_per_task: n-grams that one task compares at a time.
+        edges_in_memory: pairs of candidates that are connected in the memory of one task; more of them go through
+            files.
     """
 
     priority: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
+    by_url: bool = False
     fuzzy: bool = True
     containment: float = 0.75
     n_gram: int = 3
+    documents_per_task: int = runtime(250_000)
+    n_grams_per_task: int = runtime(16_000_000)
+    edges_in_memory: int = runtime(100_000_000)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.containment <= 1.0:
             raise ValueError(f"DedupConfig.containment is {self.containment!r}; it must be above 0 and at most 1")
-        if self.n_gram < 1:
-            raise ValueError(f"DedupConfig.n_gram is {self.n_gram!r}; it must be at least 1")
+        for name in ("n_gram", "documents_per_task", "n_grams_per_task", "edges_in_memory"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"DedupConfig.{name} is {getattr(self, name)!r}; it must be at least 1")
         if len(set(self.priority)) != len(self.priority):
             raise ValueError(f"DedupConfig.priority is {self.priority!r}; name every source once")
+
+    def inside(self, source: str) -> DedupConfig:
+        """The same without what says nothing about this one source, so that another source does not change it."""
+        return replace(self, priority=(), protected=(source,) if source in self.protected else ())
+
+    def settings(self) -> dict[str, str]:
+        """What has to be equal for verdicts to go together."""
+        return {name: str(getattr(self, name)) for name in ("by_url", "fuzzy", "containment", "n_gram")}
 
 
 @dataclass(frozen=True)

@@ -1,145 +1,225 @@
-"""Duplicate removal over document shards: signals in, verdicts beside the documents out.
+"""Duplicate removal as a chain of maps: keys, buckets, components, texts of candidates, verification, verdicts.
 
-Imports pyarrow and numpy; import this module inside step bodies only.
+What lies between two maps are files that are dealt out by hash or by component; no process holds more of a document
+that matches nothing than numbers. How many tasks there are follows from the number of documents, so that the result
+is the same for any number of workers.
+
+Imports numpy and pyarrow; import this module inside step bodies only.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-
-from marin.data.dedup.clusters import Candidate, Verdicts, find_components, settle
+from marin.data.dedup.buckets import BucketCounts, Edges, Scanned, ScanTask, join_part, join_tasks, scan_group
+from marin.data.dedup.candidates import Clustered, ClusterTask, cluster
+from marin.data.dedup.components import connected_partitioned
 from marin.data.dedup.config import DedupConfig
-from marin.data.documents.artifacts import Attributes, Documents, DocumentShard
-from marin.data.documents.attributes import attributes_of, read_attributes, write_attributes
-from marin.data.documents.io import iterate_batches
-from marin.data.filtering.minhash import shingles
-from marin.data.filtering.words import WordTable, plain_hashes_of
-from marin.execution import Flow, StepError, current_run
-
-KIND = "duplicates"
-EXACT = "duplicate_exact"
-FUZZY = "duplicate_fuzzy"
+from marin.data.dedup.exchange import parts_for
+from marin.data.dedup.places import Origin, Places, places_of
+from marin.data.dedup.reading import ReadGroup, ReadTask, read_group
+from marin.data.dedup.settling import Verified, VerifyTask, verify
+from marin.data.dedup.verdicts import WriteTask, WrittenGroup, write_group
+from marin.data.documents.artifacts import Attributes, Documents
+from marin.data.documents.attributes import attributes_of, settings_of
+from marin.execution import Intermediate, StepError, current_run
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A shard, and the position of its first document among all documents."""
-
-    pages: Documents
-    shard: DocumentShard
-    start: int
+def deduplicate_inside(pages: Documents, signals: Attributes, config: DedupConfig) -> Attributes:
+    """Find the duplicates within one artifact; the body of the step."""
+    return _deduplicate([Origin(pages, signals)], config, across=False)
 
 
-def deduplicate_documents(pages: Sequence[Documents], signals: Sequence[Attributes], config: DedupConfig) -> Attributes:
-    """Find duplicates across all pages; the body of the step."""
-    if len(pages) != len(signals):
+def deduplicate_over(
+    pages: Sequence[Documents], signals: Sequence[Attributes], inside: Sequence[Attributes], config: DedupConfig
+) -> Attributes:
+    """Find the duplicates across artifacts whose own duplicates are known; the body of the step."""
+    if not len(pages) == len(signals) == len(inside):
         raise StepError(
-            f"deduplicate got {len(pages)} documents and {len(signals)} signals; give the signals of each, in order"
+            f"deduplicate_across got {len(pages)} documents, {len(signals)} signals and the duplicates within "
+            f"{len(inside)}; give the signals and the duplicates of each, in order"
         )
-    places: list[_Place] = []
-    candidates: list[Candidate] = []
-    for documents, attributes in zip(pages, signals, strict=True):
-        for shard in documents.shards:
-            places.append(_Place(documents, shard, len(candidates)))
-            candidates.extend(_candidates(documents, shard, attributes))
-    components = find_components(candidates, config)
-    grams = _n_grams(places, components.wanted(), config.n_gram)
-    verdicts = settle(candidates, components, grams, config)
-    return _write(places, candidates, verdicts)
+    origins = [Origin(*parts) for parts in zip(pages, signals, inside, strict=True)]
+    return _deduplicate(origins, config, across=True)
 
 
-def _candidates(documents: Documents, shard: DocumentShard, signals: Attributes) -> Iterator[Candidate]:
-    table = read_attributes(signals, documents, shard, columns=("id", "reason", "content", "bands"))
-    columns = table.to_pydict()
-    for document_id, reason, content, bands in zip(
-        columns["id"], columns["reason"], columns["content"], columns["bands"], strict=True
-    ):
-        yield Candidate(document_id, shard.source, reason is None, content, bands)
-
-
-def _n_grams(places: Sequence[_Place], wanted: set[int], size: int) -> dict[int, NDArray[np.uint64]]:
-    """Distinct n-gram hashes of the wanted documents' texts. Shards without any are not read."""
-    table = WordTable()
-    found: dict[int, NDArray[np.uint64]] = {}
-    for place in places:
-        position = place.start
-        if not wanted.intersection(range(position, position + place.shard.rows)):
-            continue
-        for batch in iterate_batches(place.pages, place.shard, columns=("text",)):
-            texts = batch.column("text")
-            for text in texts:
-                if position in wanted:
-                    found[position] = shingles(plain_hashes_of(text.as_py(), table), size)
-                position += 1
-        current_run().progress(len(found), len(wanted), "compared")
-    return found
-
-
-def _write(places: Sequence[_Place], candidates: Sequence[Candidate], verdicts: Verdicts) -> Attributes:
+def _deduplicate(origins: Sequence[Origin], config: DedupConfig, *, across: bool) -> Attributes:
     run = current_run()
-    counts: Counter[str] = Counter()
-    pairs: Counter[str] = Counter()
-    removed: list[dict[str, Any]] = []
-    shards = []
-    for place in places:
-        rows = [_row(candidates, verdicts, place.start + at) for at in range(place.shard.rows)]
-        columns = {
-            name: pa.array([row[name] for row in rows], kind)
-            for name, kind in (
-                ("id", pa.string()),
-                ("reason", pa.string()),
-                ("duplicate_of", pa.string()),
-                ("duplicate_of_source", pa.string()),
-                ("containment", pa.float64()),
+    settings = _common_settings(origins, config)
+    places = places_of(origins, config.documents_per_task)
+    groups = places.groups
+    scanned: list[Scanned] = []
+    clustered = Clustered((None,) * len(groups), (None,) * len(groups), (), 0, 0)
+    buckets = BucketCounts()
+    # Within one source everything is known already.
+    if groups and not (across and len({piece.origin for group in groups for piece in group.pieces}) == 1):
+        parts = parts_for(places.documents, config.documents_per_task) if len(groups) > 1 else 0
+        scanned = run.map(scan_group, [ScanTask(places, group, parts, config) for group in groups])
+        joined = run.map(join_part, join_tasks(scanned, parts), unit="parts") if parts else []
+        edges = (*(one.edges for one in scanned), *(one.edges for one in joined))
+        (clustered,) = run.map(
+            cluster,
+            [
+                ClusterTask(
+                    scanned=tuple(scanned),
+                    edges=edges,
+                    labels=_labels(edges, config),
+                    group_starts=places.group_starts,
+                    origin_starts=places.origin_starts,
+                    across=across,
+                    config=config,
+                )
+            ],
+            unit="graphs",
+        )
+        buckets = sum([*(one.buckets for one in scanned), *(one.buckets for one in joined)], BucketCounts())
+    verified = _verify(places, clustered, config, across=across)
+    written = run.map(
+        write_group,
+        [
+            WriteTask(
+                places,
+                group,
+                tuple(file for one in verified if (file := one.fates[group.number]) is not None),
+                settings,
+                config,
             )
-        }
-        shards.append(write_attributes(run.write, place.pages, place.shard, pa.table(columns), stem=KIND))
-        for row in rows:
-            if row["reason"]:
-                counts[row["reason"]] += 1
-                pairs[f"{place.shard.source} of {row['duplicate_of_source']}"] += 1
-                removed.append({**row, "source": place.shard.source})
+            for group in groups
+        ],
+    )
+    _write_removed(written)
+    _report(places, scanned, clustered, buckets, verified, written, settings)
+    return attributes_of(
+        "duplicates" if across else "duplicates_within", (shard for one in written for shard in one.shards)
+    )
+
+
+def _common_settings(origins: Sequence[Origin], config: DedupConfig) -> dict[str, str]:
+    """What all signals were made with, and what the verdicts are made with.
+
+    Raises:
+        StepError: they do not go together.
+    """
+    common: dict[str, str] = {}
+    first = ""
+    for origin in origins:
+        name = origin.pages.source or origin.pages.identity[:10]
+        found = settings_of(origin.signals) or {}
+        if found and not common:
+            common, first = found, name
+        if found and found != common:
+            raise StepError(
+                f"the signals of {name} were made with {_told(found)}, those of {first} with {_told(common)}: their "
+                "LSH bands cannot be compared; annotate all sources with the same SignalConfig.minhash and longest_text"
+            )
+        verdicts = None if origin.inside is None else settings_of(origin.inside)
+        wanted = {**found, **config.settings()}
+        if verdicts is not None and verdicts != wanted:
+            raise StepError(
+                f"the duplicates within {name} were found with {_told(verdicts)}, but are joined with "
+                f"{_told(wanted)}; give deduplicate and deduplicate_across the same DedupConfig"
+            )
+    return {**common, **config.settings()}
+
+
+def _told(settings: dict[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(settings.items()))
+
+
+def _labels(edges: Sequence[Edges], config: DedupConfig) -> tuple[Intermediate, ...] | None:
+    """The components, where there are too many edges for one task to connect them."""
+    files = [file for one in edges for file in (one.words, one.urls, one.bands)]
+    count = sum(one.count for one in edges)
+    if count <= config.edges_in_memory:
+        return None
+    return tuple(connected_partitioned(current_run(), files, parts_for(count, config.edges_in_memory)))
+
+
+def _verify(places: Places, clustered: Clustered, config: DedupConfig, *, across: bool) -> list[Verified]:
+    """Compare the candidates, then those whose keeper was dropped with what stays."""
+    run = current_run()
+    wanted = [(file,) if file is not None else () for file in clustered.wanted]
+    found = _read(places, wanted, clustered.followers, config)
+
+    def task(number: int, parts: int, carried: Intermediate | None, over: bool) -> VerifyTask:
+        files = [(dealt.part, dealt.file) for one in found for dealt in one.candidates if dealt.task == number]
+        return VerifyTask(
+            number=number,
+            parts=tuple(tuple(file for of_part, file in files if of_part == part) for part in range(parts)),
+            followers=tuple(dealt.file for one in found for dealt in one.followers if dealt.task == number),
+            carried=carried,
+            group_starts=places.group_starts,
+            across=over,
+            config=config,
+        )
+
+    verified = run.map(
+        verify, [task(number, parts, None, across) for number, parts in enumerate(clustered.bins)], unit="components"
+    )
+    if not any(one.stay for one in verified):
+        return verified
+    orphans = [
+        tuple(file for one in verified if (file := one.orphans[group.number]) is not None) for group in places.groups
+    ]
+    found = _read(places, orphans, (None,) * len(places.groups), config)
+    again = run.map(
+        verify,
+        [task(number, one.orphan_parts, one.stay, False) for number, one in enumerate(verified) if one.stay],
+        unit="components",
+    )
+    return [*verified, *again]
+
+
+def _read(
+    places: Places,
+    wanted: Sequence[tuple[Intermediate, ...]],
+    followers: Sequence[Intermediate | None],
+    config: DedupConfig,
+) -> list[ReadGroup]:
+    tasks = [
+        ReadTask(places, group, of_group, following, config)
+        for group, of_group, following in zip(places.groups, wanted, followers, strict=True)
+        if of_group or following is not None
+    ]
+    return current_run().map(read_group, tasks)
+
+
+def _write_removed(written: Sequence[WrittenGroup]) -> None:
+    run = current_run()
     with run.write("removed.jsonl") as stream:
-        for row in sorted(removed, key=lambda row: (row["id"], row["duplicate_of"])):
-            stream.write(json.dumps(row, ensure_ascii=False, sort_keys=True).encode() + b"\n")
-    total = len(candidates)
-    run.write_json(
+        for one in written:
+            if one.removed is not None:
+                stream.write(run.load_intermediate(one.removed))
+
+
+def _report(
+    places: Places,
+    scanned: Sequence[Scanned],
+    clustered: Clustered,
+    buckets: BucketCounts,
+    verified: Sequence[Verified],
+    written: Sequence[WrittenGroup],
+    settings: dict[str, str],
+) -> None:
+    removed: Counter[str] = Counter()
+    pairs: Counter[str] = Counter()
+    for one in written:
+        removed.update(one.reasons)
+        pairs.update(one.pairs)
+    current_run().write_json(
         "report.json",
         {
-            "documents": total,
-            "kept": total - len(removed),
-            "removed": dict(sorted(counts.items())),
+            "documents": places.documents,
+            "kept": places.documents - removed.total(),
+            "removed": dict(sorted(removed.items())),
             "removed_by_source": dict(sorted(pairs.items())),
-            "components": verdicts.components,
-            "uncompared": verdicts.uncompared,
+            "without_words": sum(one.without_words for one in scanned),
+            "clusters": sum(one.leading for one in written),
+            "components": clustered.components,
+            "largest_component": clustered.largest,
+            "buckets": {"shared": buckets.shared, "heavy": buckets.heavy, "largest": buckets.largest},
+            "uncompared": sum(one.uncompared for one in verified),
+            "settings": settings,
         },
     )
-    run.account(Flow(unit="documents", read=total, kept=total - len(removed), dropped=dict(sorted(counts.items()))))
-    return attributes_of(KIND, shards)
-
-
-def _row(candidates: Sequence[Candidate], verdicts: Verdicts, position: int) -> dict[str, Any]:
-    kept = int(verdicts.kept[position])
-    if kept == position:
-        return {
-            "id": candidates[position].id,
-            "reason": None,
-            "duplicate_of": None,
-            "duplicate_of_source": None,
-            "containment": None,
-        }
-    return {
-        "id": candidates[position].id,
-        "reason": EXACT if verdicts.exact[position] else FUZZY,
-        "duplicate_of": candidates[kept].id,
-        "duplicate_of_source": candidates[kept].source,
-        "containment": round(float(verdicts.containment[position]), 4),
-    }

@@ -11,24 +11,46 @@ from marin.data.evalsets.artifacts import EvalSet
 from marin.execution import step
 
 
-@step("documents/duplicates", version="1")
-def deduplicate(
-    pages: Sequence[Documents], signals: Sequence[Attributes], config: DedupConfig = DedupConfig()
-) -> Attributes:
-    """Exact and near duplicates across all sources.
+@step("documents/duplicates_within", version="1", fans_out=True)
+def deduplicate(pages: Documents, signals: Attributes, config: DedupConfig = DedupConfig()) -> Attributes:
+    """Exact and near duplicates within one source; `deduplicate_across` joins those of all sources.
 
     Every document takes part, those that the filters drop included, so that the policy can change without finding
-    duplicates again; but a document that passes never gives way to one that does not. ``removed.jsonl`` maps every
-    removed id to the id that stays, ``report.json`` has the counts.
+    duplicates again; but a document that passes never gives way to one that does not.
+
+    Args:
+        pages: the source.
+        signals: its signals.
+        config: what counts as a copy, and which one stays; ``config.inside(source)`` leaves out what only says how
+            sources stand to one another, so that another source does not change it.
+    """
+    from marin.data.dedup.duplicates import deduplicate_inside
+
+    return deduplicate_inside(pages, signals, config)
+
+
+@step("documents/duplicates", version="2", fans_out=True)
+def deduplicate_across(
+    pages: Sequence[Documents],
+    signals: Sequence[Attributes],
+    within: Sequence[Attributes],
+    config: DedupConfig = DedupConfig(),
+) -> Attributes:
+    """Exact and near duplicates across all sources, and the final verdict on every document.
+
+    What stays within its source is compared with the other sources. When it is dropped, the documents that it stood in
+    for are compared again with those that stay. ``removed.jsonl`` maps every removed id to the id that stays,
+    ``report.json`` has the counts.
 
     Args:
         pages: the sources.
         signals: the signals of each, in the same order.
+        within: the duplicates within each, in the same order.
         config: what counts as a copy, and which one stays.
     """
-    from marin.data.dedup.duplicates import deduplicate_documents
+    from marin.data.dedup.duplicates import deduplicate_over
 
-    return deduplicate_documents(pages, signals, config)
+    return deduplicate_over(pages, signals, within, config)
 
 
 @step("documents/overlap", version="3", fans_out=True)

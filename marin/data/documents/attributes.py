@@ -5,7 +5,8 @@ Imports pyarrow; import this module inside step bodies only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +14,17 @@ import pyarrow.parquet as pq
 from marin.data.documents.artifacts import Attributes, AttributeShard, Documents, DocumentShard
 from marin.data.documents.io import OpenFile
 
+_SETTINGS = b"marin.settings"
+
 
 def write_attributes(
-    open_file: OpenFile, documents: Documents, shard: DocumentShard, table: pa.Table, *, stem: str = "attributes"
+    open_file: OpenFile,
+    documents: Documents,
+    shard: DocumentShard,
+    table: pa.Table,
+    *,
+    stem: str = "attributes",
+    settings: Mapping[str, str] | None = None,
 ) -> AttributeShard:
     """Write the attributes of one document shard.
 
@@ -26,6 +35,7 @@ def write_attributes(
         table: columns ``id``, ``reason`` (null where the document is kept) and any flat columns, one row a document, in
             the document shard's order.
         stem: folder of the file names.
+        settings: what the columns were made with, where a reader has to know it; see `settings_of`.
 
     Raises:
         ValueError: a column is missing, or the number of rows differs from that of the document shard.
@@ -36,6 +46,9 @@ def write_attributes(
     if table.num_rows != shard.rows:
         raise ValueError(f"attributes of shard {shard.name!r} have {table.num_rows} rows; the shard has {shard.rows}")
     name = f"{stem}/{documents.identity[:10]}/{shard.name}"
+    if settings is not None:
+        told = json.dumps(dict(settings), sort_keys=True)
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), _SETTINGS: told})
     with open_file(name) as stream:
         pq.write_table(table, stream, compression="zstd")
     return AttributeShard(name=name, document_shard=shard.name, rows=table.num_rows, documents=documents.identity)
@@ -64,3 +77,20 @@ def read_attributes(
             f"{attributes.kind} file {found.name!r} has {table.num_rows} rows for the {shard.rows} of {shard.name!r}"
         )
     return table
+
+
+def settings_of(attributes: Attributes) -> dict[str, str] | None:
+    """What the columns were made with, as the first file tells it; None without files.
+
+    Raises:
+        ValueError: the file does not tell.
+    """
+    if not attributes.shards:
+        return None
+    name = attributes.shards[0].name
+    with attributes.open(name) as stream:
+        told = (pq.read_schema(stream).metadata or {}).get(_SETTINGS)
+    if told is None:
+        raise ValueError(f"{attributes.kind} file {name!r} does not tell what it was made with; make it again")
+    settings: dict[str, str] = json.loads(told)
+    return settings

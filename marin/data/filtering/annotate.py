@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -122,6 +122,12 @@ def signals_of_all(
     return rows
 
 
+def comparable_settings(config: SignalConfig) -> dict[str, str]:
+    """What has to be equal for bands to be compared."""
+    bands = {name: str(value) for name, value in asdict(config.minhash).items()}
+    return {**bands, "longest_text": str(config.longest_text)}
+
+
 def _is_measured(language: str, config: SignalConfig) -> bool:
     keep = config.language.keep
     return config.measure == "all" or not keep or language in keep or language == UNKNOWN_LANGUAGE
@@ -159,4 +165,6 @@ def _annotate_shard(task: _Task) -> AttributeShard:
         run.progress(done, task.shard.rows)
     table = pa.Table.from_batches(parts, schema=SIGNAL_SCHEMA)
     run.account(Flow(unit="documents", read=done, kept=table.num_rows, dropped={}))
-    return write_attributes(run.write, task.pages, task.shard, table, stem=KIND)
+    return write_attributes(
+        run.write, task.pages, task.shard, table, stem=KIND, settings=comparable_settings(task.config)
+    )

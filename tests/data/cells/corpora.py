@@ -9,7 +9,6 @@ from dataclasses import replace
 from marin.data.cells.artifacts import QualityModel, TopicModel
 from marin.data.cells.config import QualityConfig, SampleConfig, TopicConfig
 from marin.data.cells.steps import grade, sample_corpus, train_quality, train_topics
-from marin.data.dedup.steps import deduplicate
 from marin.data.documents.artifacts import Attributes, Documents
 from marin.data.evalsets.config import EvalSetConfig
 from marin.data.evalsets.steps import build_evalset
@@ -22,6 +21,7 @@ from marin.data.filtering.config import (
     WordRules,
 )
 from marin.data.filtering.steps import annotate
+from tests.data.dedup.runs import duplicates_of
 from tests.data.pages import Page, PageSet, write_pages
 
 SHARE = 0.2
@@ -85,7 +85,7 @@ def graded(
 ) -> tuple[Attributes, QualityModel, TopicModel]:
     """The grades of documents, and what they were graded with; runs nothing."""
     judged = [annotate(documents, signals) for documents in pages]
-    duplicates = deduplicate(pages, judged)
+    duplicates = duplicates_of(pages, judged)
     evalset = build_evalset(
         pages, judged, duplicates, EvalSetConfig(validation_share=SHARE, choice_items=0, rolling_documents=0)
     )

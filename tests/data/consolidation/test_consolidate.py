@@ -18,7 +18,7 @@ from marin.data.cells.steps import grade, sample_corpus, train_quality, train_to
 from marin.data.consolidation.config import LicenceConfig, Policy, TakedownConfig
 from marin.data.consolidation.report import policy_text
 from marin.data.consolidation.steps import consolidate
-from marin.data.dedup.steps import decontaminate, deduplicate
+from marin.data.dedup.steps import decontaminate
 from marin.data.documents.artifacts import Documents
 from marin.data.documents.io import iterate_documents
 from marin.data.documents.schema import text_hash
@@ -31,6 +31,7 @@ from marin.data.filtering.pii import KEY
 from marin.data.filtering.steps import annotate
 from marin.execution import External, StepError, materialise
 from tests.data.consolidation.marking import Marked, mark
+from tests.data.dedup.runs import duplicates_of
 from tests.data.dedup.texts import prose
 from tests.data.pages import Page, PageSet, write_pages
 
@@ -66,7 +67,7 @@ def run(
         for name, found in (("web", web), ("books", books))
     ]
     judged = [annotate(documents, signals) for documents in pages]
-    duplicates = deduplicate(pages, judged)
+    duplicates = duplicates_of(pages, judged)
     evalset = build_evalset(
         pages, judged, duplicates, EvalSetConfig(validation_share=SHARE, choice_items=4, rolling_documents=2)
     )

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from marin.data.dedup.config import DedupConfig
-from marin.data.dedup.steps import deduplicate
-from marin.data.documents.artifacts import Attributes
+from marin.data.dedup.steps import deduplicate, deduplicate_across
+from marin.data.documents.artifacts import Attributes, Documents
 from marin.data.filtering.config import LanguageConfig, Rules, SignalConfig, UrlConfig
 from marin.data.filtering.steps import annotate
 from marin.execution import materialise
@@ -33,6 +33,14 @@ class Outcome:
     attributes: Attributes
 
 
+def duplicates_of(
+    pages: Sequence[Documents], signals: Sequence[Attributes], config: DedupConfig = DedupConfig()
+) -> Attributes:
+    """The duplicates within each source, joined."""
+    within = [deduplicate(documents, judged, config) for documents, judged in zip(pages, signals, strict=True)]
+    return deduplicate_across(pages, signals, within, config)
+
+
 def run_dedup(
     prefix: Path,
     sets: Sequence[PageSet],
@@ -42,7 +50,11 @@ def run_dedup(
     """Write, annotate and deduplicate; ids must be unique."""
     pages = [write_pages(pages) for pages in sets]
     judged = [annotate(documents, signals) for documents in pages]
-    attributes = materialise(deduplicate(pages, judged, config), prefix=str(prefix))
+    within = [
+        deduplicate(documents, signals_of, config.inside(one.source))
+        for documents, signals_of, one in zip(pages, judged, sets, strict=True)
+    ]
+    attributes = materialise(deduplicate_across(pages, judged, within, config), prefix=str(prefix))
     rows: list[dict[str, Any]] = [
         row for shard in attributes.shards for row in pq.read_table(attributes.local(shard.name)).to_pylist()
     ]

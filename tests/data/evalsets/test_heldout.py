@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from marin.data.dedup.steps import deduplicate
 from marin.data.documents.split import split_of
 from marin.data.evalsets.artifacts import CHOICE_FILE, ITEMS_FILE, ROLLING_FILE, EvalSet
 from marin.data.evalsets.config import EvalSetConfig
@@ -17,6 +16,7 @@ from marin.data.evalsets.steps import build_evalset
 from marin.data.filtering.config import Rules, SignalConfig, UrlConfig
 from marin.data.filtering.steps import annotate
 from marin.execution import StepError, materialise
+from tests.data.dedup.runs import duplicates_of
 from tests.data.dedup.texts import prose
 from tests.data.pages import Page, PageSet, write_pages
 
@@ -37,7 +37,7 @@ def build(prefix: Path, shards: int, config: EvalSetConfig = CONFIG) -> EvalSet:
     sets = [PageSet("a", _deal(pages("a", 0, 30), shards)), PageSet("b", _deal(pages("b", 100, 30), shards))]
     documents = [write_pages(one) for one in sets]
     signals = [annotate(one, SIGNALS) for one in documents]
-    return materialise(build_evalset(documents, signals, deduplicate(documents, signals), config), prefix=str(prefix))
+    return materialise(build_evalset(documents, signals, duplicates_of(documents, signals), config), prefix=str(prefix))
 
 
 def _deal(found: list[Page], shards: int) -> tuple[tuple[Page, ...], ...]:
@@ -118,7 +118,7 @@ def test_too_few_held_out_documents_are_an_error_with_a_way_out(tmp_path: Path) 
     documents = [write_pages(PageSet("a", ((Page(prose(1)),),)))]
     signals = [annotate(one, SIGNALS) for one in documents]
     with pytest.raises(StepError) as error:
-        materialise(build_evalset(documents, signals, deduplicate(documents, signals)), prefix=str(tmp_path))
+        materialise(build_evalset(documents, signals, duplicates_of(documents, signals)), prefix=str(tmp_path))
     assert "validation_share" in str(error.value)
 
 

@@ -1,0 +1,57 @@
+"""Arrow columns of text and bytes as arrays of numbers, without an object for every value.
+
+Imports numpy and pyarrow; import this module inside step bodies only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def heads(column: pa.ChunkedArray, size: int) -> NDArray[np.uint8]:
+    """The first bytes of each value [values, size], filled up with zeros; a null value is all zeros."""
+    offsets, data = _buffers(column)
+    begins, ends = offsets[:-1, None], offsets[1:, None]
+    places = begins + np.arange(size)
+    inside = places < ends
+    found: NDArray[np.uint8] = np.where(inside, data[np.where(inside, places, 0)], 0).astype(np.uint8)
+    return found
+
+
+def whole(column: pa.ChunkedArray) -> NDArray[Any]:
+    """All values as bytes of one length, which sort like the text; a null value is empty."""
+    offsets, _ = _buffers(column)
+    size = int(np.diff(offsets).max(initial=1))
+    return np.ascontiguousarray(heads(column, max(size, 1))).view(f"S{max(size, 1)}").reshape(-1)
+
+
+def words_of_64_bits(column: pa.ChunkedArray, count: int) -> NDArray[np.uint64]:
+    """Values of ``count`` little-endian words each [values, count]; a null value is all zeros."""
+    return np.ascontiguousarray(heads(column, 8 * count)).view("<u8").astype(np.uint64, copy=False)
+
+
+def sizes(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Bytes of each value."""
+    offsets, _ = _buffers(column)
+    return np.diff(offsets)
+
+
+def present(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Which values are not null."""
+    found: NDArray[np.bool_] = column.is_valid().to_numpy()
+    return found
+
+
+def _buffers(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Where values begin and end, and the bytes of all of them."""
+    array = pa.concat_arrays(column.cast(pa.large_binary()).chunks or [pa.array([], pa.large_binary())])
+    _, offsets, data = array.buffers()
+    if offsets is None:
+        return np.zeros(1, np.int64), np.zeros(1, np.uint8)
+    begins = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    # One byte more, so that an array without any can be looked into.
+    return begins, np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
