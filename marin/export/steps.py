@@ -7,7 +7,7 @@ from marin.execution import current_run, step
 from marin.export.artifacts import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, ExportedModel
 from marin.export.config import ExportConfig
 from marin.export.naming import MODEL_TYPE, SCHEMA
-from marin.tokens.tokenizer.artifacts import Tokenizer
+from marin.tokens.tokenizer.artifacts import TEMPLATE_FILE, Tokenizer
 
 
 @step("exports/hugging_face", version="1")
@@ -41,6 +41,8 @@ def export_model(checkpoint: Checkpoint, tokenizer: Tokenizer, config: ExportCon
             **spelled,
         },
     )
+    if tokenizer.names(TEMPLATE_FILE):
+        run.write_bytes(TEMPLATE_FILE, tokenizer.read(TEMPLATE_FILE))
     return ExportedModel(
         step=checkpoint.step,
         model_type=MODEL_TYPE,

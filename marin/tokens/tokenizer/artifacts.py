@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from marin.execution import Artifact
 
 TOKENIZER_FILE = "tokenizer.json"
+TEMPLATE_FILE = "chat_template.jinja"
+"""Jinja template of conversations, beside the tokenizer where it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +24,7 @@ class Tokenizer(Artifact):
         pad_id: id of the padding token.
         add_bos: documents begin with ``bos_id``.
         add_eos: documents end with ``eos_id``.
-        trained_bytes: UTF-8 bytes of text that it was trained on.
+        trained_bytes: UTF-8 bytes of text that it was trained on; 0 for one that was made elsewhere.
         sha256: digest of ``tokenizer.json``.
     """
 
@@ -39,8 +41,6 @@ class Tokenizer(Artifact):
 
     def present(self, places: dict[str, str]) -> str:
         """A line for the console, and where things lie."""
-        line = (
-            f"tokenizer of {self.real_vocab_size:,} entries (model vocabulary {self.vocab_size:,}), "
-            f"trained on {self.trained_bytes / 1e6:,.1f} MB"
-        )
+        origin = f"trained on {self.trained_bytes / 1e6:,.1f} MB" if self.trained_bytes else "made elsewhere"
+        line = f"tokenizer of {self.real_vocab_size:,} entries (model vocabulary {self.vocab_size:,}), {origin}"
         return "\n".join([line, *(f"{what}: {where}" for what, where in places.items())])

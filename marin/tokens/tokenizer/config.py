@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from marin.execution import External
+
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -26,6 +28,7 @@ class SpecialTokens:
         reserved: further ids kept for later use, spelled ``<|reserved_0|>`` and so on.
         add_bos: every document begins with ``bos``.
         add_eos: every document ends with ``eos``.
+        chat_template: Jinja template of conversations, which goes with the tokenizer into exports; None for none.
     """
 
     bos: str | None = "<|bos|>"
@@ -34,6 +37,7 @@ class SpecialTokens:
     reserved: int = 13
     add_bos: bool = True
     add_eos: bool = True
+    chat_template: str | None = None
 
     def __post_init__(self) -> None:
         if self.reserved < 0:
@@ -59,6 +63,51 @@ class SpecialTokens:
 
 
 @dataclass(frozen=True)
+class KnownTokenizer:
+    """A tokenizer that was made elsewhere.
+
+    Attributes:
+        name: what it is called in reports.
+        files: a ``tokenizer.json``, or a folder that holds one and the other files of a Hugging Face tokenizer.
+    """
+
+    name: str
+    files: External
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError(f"KnownTokenizer.name of {self.files.path!r} is empty; give it a name for the reports")
+
+
+@dataclass(frozen=True)
+class ImportConfig:
+    """How a tokenizer that was made elsewhere is used. It must be byte-level and give documents back exactly.
+
+    Attributes:
+        known: the tokenizer.
+        bos: spelling of the token that documents begin with; None takes the one that its own settings name, if any.
+        eos: spelling of the token that documents end with; None takes the one that its own settings name.
+        pad: spelling of the padding token; None takes the one that its own settings name, and else ``eos``, since what
+            is padded has no part in any loss.
+        add_bos: every document begins with ``bos``, where there is one.
+        add_eos: every document ends with ``eos``.
+        pad_to_multiple: the model's vocabulary is the real one, filled up to a multiple of this.
+    """
+
+    known: KnownTokenizer
+    bos: str | None = None
+    eos: str | None = None
+    pad: str | None = None
+    add_bos: bool = True
+    add_eos: bool = True
+    pad_to_multiple: int = 128
+
+    def __post_init__(self) -> None:
+        if self.pad_to_multiple < 1:
+            raise ValueError(f"ImportConfig.pad_to_multiple is {self.pad_to_multiple}; it must be at least 1")
+
+
+@dataclass(frozen=True)
 class TokenizerConfig:
     """Training of a byte-level BPE tokenizer.
 
@@ -73,7 +122,8 @@ class TokenizerConfig:
         sample_document_chars: most characters that one document gives to the sample.
         source_weights: share of the sample by source; empty for the natural shares. Needs every source when given.
         on_shortfall: what happens when the text is too small for ``vocab_size``.
-        report_bytes: text encoded for the report, by source and split.
+        report_bytes: text encoded for the report, by source and split, and by language.
+        references: known tokenizers that the report compares with.
         seed: draws the sample.
     """
 
@@ -88,6 +138,7 @@ class TokenizerConfig:
     source_weights: dict[str, float] = field(default_factory=dict)
     on_shortfall: Literal["report", "error"] = "report"
     report_bytes: int = 2_000_000
+    references: tuple[KnownTokenizer, ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -113,9 +164,17 @@ class TokenizerConfig:
                 )
         if self.source_weights and sum(self.source_weights.values()) <= 0:
             raise ValueError("tokenizer.source_weights are all zero; give at least one source a positive weight")
+        names = [known.name for known in self.references]
+        if len(set(names)) != len(names):
+            raise ValueError(f"tokenizer.references names {names}; give each a name of its own")
         if self.on_shortfall not in ("report", "error"):
             raise ValueError(f"tokenizer.on_shortfall is {self.on_shortfall!r}; use 'report' or 'error'")
 
     def padded_size(self, real_size: int) -> int:
         """Entries of the model's vocabulary for a tokenizer of ``real_size`` entries."""
-        return -(-real_size // self.pad_to_multiple) * self.pad_to_multiple
+        return padded(real_size, self.pad_to_multiple)
+
+
+def padded(size: int, multiple: int) -> int:
+    """A size, filled up to a multiple."""
+    return -(-size // multiple) * multiple

@@ -1,14 +1,20 @@
-"""Figures about a tokenizer: bytes per token by source and split, vocabulary use, longest tokens."""
+"""Figures about a tokenizer: bytes per token beside known ones, vocabulary use, longest tokens."""
 
 from __future__ import annotations
 
 import html
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from marin.tokens.tokenizer.codec import TextCodec
 
+OWN = "this"
+"""What the report calls the tokenizer that it is of."""
+PROBES_FILE = Path(__file__).with_name("probes.json")
+"""Short texts by language, several scripts and code among them, on which tokenizers are compared."""
 BATCH_TEXTS = 64
 
 
@@ -42,22 +48,31 @@ def measure(codec: TextCodec, texts: Iterable[str], used: Counter[int]) -> dict[
     }
 
 
+Samples = Mapping[tuple[str, ...], Sequence[str]]
+
+
 def build_report(
-    codec: TextCodec, samples: Mapping[tuple[str, str], Iterable[str]], *, asked_size: int, padded_size: int
+    codec: TextCodec,
+    by_source: Samples,
+    by_language: Samples,
+    references: Mapping[str, TextCodec],
+    *,
+    asked_size: int,
+    padded_size: int,
 ) -> dict[str, Any]:
     """The report as JSON-like data.
 
     Args:
         codec: the tokenizer.
-        samples: texts by (source, split).
+        by_source: texts by (source, split).
+        by_language: texts by (language).
+        references: known tokenizers to compare with, by name.
         asked_size: vocabulary size that was configured.
         padded_size: vocabulary size that the model will have.
     """
     used: Counter[int] = Counter()
-    rows = [
-        {"source": source, "split": split, **measure(codec, texts, used)}
-        for (source, split), texts in sorted(samples.items())
-    ]
+    every = {OWN: codec, **references}
+    rows = _rows(every, by_source, ("source", "split"), used)
     real = codec.real_vocab_size
     learned = [token for token in range(real) if token not in codec.special_ids and len(codec.token_bytes(token)) > 1]
     longest = sorted(learned, key=lambda token: (-len(codec.token_bytes(token)), token))[:50]
@@ -73,6 +88,8 @@ def build_report(
             "used_share": len(used) / max(1, real - len(codec.special_ids)),
         },
         "sources": rows,
+        "languages": _rows(every, by_language, ("language",), Counter()),
+        "probes": _rows(every, _probes(), ("probe",), Counter()),
         "longest_tokens": [
             {
                 "id": token,
@@ -84,6 +101,26 @@ def build_report(
         ],
         "token_lengths": {str(length): count for length, count in sorted(lengths.items())},
     }
+
+
+def _probes() -> Samples:
+    found: dict[str, str] = json.loads(PROBES_FILE.read_text("utf-8"))
+    return {(name,): [text] for name, text in found.items()}
+
+
+def _rows(
+    codecs: Mapping[str, TextCodec], samples: Samples, names: tuple[str, ...], used: Counter[int]
+) -> list[dict[str, Any]]:
+    """A row for each kind of text and each tokenizer; `used` counts the ids of the tokenizer itself."""
+    return [
+        {
+            **dict(zip(names, kind, strict=True)),
+            "tokenizer": name,
+            **measure(codec, texts, used if name == OWN else Counter()),
+        }
+        for kind, texts in sorted(samples.items())
+        for name, codec in codecs.items()
+    ]
 
 
 def render_html(report: Mapping[str, Any]) -> str:
@@ -99,7 +136,8 @@ def render_html(report: Mapping[str, Any]) -> str:
         "td,th{padding:.2rem .7rem;border-bottom:1px solid #ddd;text-align:left}"
         "</style><h1>Tokenizer</h1>"
         f"<h2>Vocabulary</h2><table>{summary}</table>"
-        f"<h2>Bytes per token</h2>{_table(report['sources'])}"
+        f"<h2>Bytes per token by source</h2>{_table(report['sources'])}"
+        f"<h2>By language</h2>{_table(report['languages'])}<h2>On probes</h2>{_table(report['probes'])}"
         f"<h2>Longest tokens</h2>{_table(report['longest_tokens'])}</html>"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import tokenizers
@@ -78,29 +78,30 @@ def draw_sample(documents: Iterable[Document], config: TokenizerConfig, sources:
 
 
 class ReportSamples:
-    """Samples by (source, split), filled from documents that pass by.
+    """Samples of documents of one kind each, filled from documents that pass by.
 
     Args:
+        kind_of: the kind of a document, such as its source and split.
         budget: most bytes of each.
         seed: draws them.
     """
 
-    def __init__(self, budget: int, seed: int) -> None:
+    def __init__(self, kind_of: Callable[[Document], tuple[str, ...]], budget: int, seed: int) -> None:
+        self._kind_of = kind_of
         self._budget = budget
         self._seed = seed
-        self._samples: dict[tuple[str, str], Sample] = {}
+        self._samples: dict[tuple[str, ...], Sample] = {}
 
     def watch(self, documents: Iterable[Document]) -> Iterator[Document]:
         """The same documents, sampled in passing."""
         for document in documents:
-            key = (document.source, document.split)
-            sample = self._samples.setdefault(key, Sample(self._budget))
+            sample = self._samples.setdefault(self._kind_of(document), Sample(self._budget))
             sample.offer(document_rank(document.id, self._seed), document.id, document.text[: self._budget])
             yield document
 
     @property
-    def texts(self) -> dict[tuple[str, str], list[str]]:
-        """Texts by (source, split), by document id."""
+    def texts(self) -> dict[tuple[str, ...], list[str]]:
+        """Texts by kind, by document id."""
         return {key: [text for _, text in sample.texts] for key, sample in self._samples.items()}
 
 
