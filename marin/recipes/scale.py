@@ -74,6 +74,11 @@ class Scale:
         self.quality.check_sources(sources)
         self.mixture.check_cells(cell.name for cell in self.cells)
         self.training.parallel.check(self.model, self.fleet.workers)
+        if self.evalset.personal != self.policy.personal:
+            raise ValueError(
+                f"evalset.personal is {self.evalset.personal}, but policy.personal {self.policy.personal}; make them "
+                "equal, so that held-out documents read like those that train"
+            )
         if self.tokenizer.padded_size(self.tokenizer.vocab_size) != self.model.vocab_size:
             raise ValueError(
                 f"model.vocab_size is {self.model.vocab_size}, but tokenizer.vocab_size {self.tokenizer.vocab_size} "
