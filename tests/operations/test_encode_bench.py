@@ -26,7 +26,6 @@ def test_a_row_says_what_both_sides_took_for_the_same_tokens(tmp_path: Path) -> 
     row = json.loads(line)
     assert {"name", "ours", "peer", "ratio", "unit", "input"} <= set(row)
     assert abs(row["ratio"] - row["ours"] / row["peer"]) < 0.02
-    documents, size = row["input"].split()[0], float(row["input"].split()[2])
-    assert int(documents) > 40
-    assert size > 0
-    assert row["tokens"] > 2 * int(documents)
+    documents = int(row["input"].split()[0])
+    assert documents > 40
+    assert row["tokens"] > 20 * documents
