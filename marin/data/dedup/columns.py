@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 def heads(column: pa.ChunkedArray, size: int) -> NDArray[np.uint8]:
     """The first bytes of each value [values, size], filled up with zeros; a null value is all zeros."""
     offsets, data = _buffers(column)
+    if (np.diff(offsets) == size).all():
+        return data[offsets[0] : offsets[-1]].reshape(-1, size)
     begins, ends = offsets[:-1, None], offsets[1:, None]
     places = begins + np.arange(size)
     inside = places < ends
@@ -26,7 +28,7 @@ def whole(column: pa.ChunkedArray) -> NDArray[Any]:
     """All values as bytes of one length, which sort like the text; a null value is empty."""
     offsets, _ = _buffers(column)
     size = int(np.diff(offsets).max(initial=1))
-    return np.ascontiguousarray(heads(column, max(size, 1))).view(f"S{max(size, 1)}").reshape(-1)
+    return np.ascontiguousarray(heads(column, size)).view(f"S{size}").reshape(-1)
 
 
 def words_of_64_bits(column: pa.ChunkedArray, count: int) -> NDArray[np.uint64]:
@@ -42,8 +44,29 @@ def sizes(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 def present(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Which values are not null."""
-    found: NDArray[np.bool_] = column.is_valid().to_numpy()
-    return found
+    if not column.null_count:
+        return np.ones(len(column), bool)
+    array = pa.concat_arrays(column.chunks)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(bool)
+
+
+def integers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Whole numbers; a null value is 0."""
+    return np.where(present(column), _values(column.cast(pa.int64()), np.int64), 0)
+
+
+def floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    """Numbers; a null value is NaN."""
+    return np.where(present(column), _values(column.cast(pa.float64()), np.float64), np.nan)
+
+
+def _values(column: pa.ChunkedArray, kind: type[Any]) -> NDArray[Any]:
+    # The conversion of pyarrow imports pandas, which takes longer than many a task.
+    array = pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    data = array.buffers()[1]
+    found = np.frombuffer(data, kind) if data is not None and data.size else np.zeros(0, kind)
+    return found[array.offset : array.offset + len(array)]
 
 
 def _buffers(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

@@ -6,6 +6,7 @@ Imports numpy; import this module inside step bodies only.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -21,9 +22,13 @@ _BATCH = 2_000_000
 
 
 @functools.cache
-def _table() -> WordTable:
-    """The word table of this process."""
+def _table_of(thread: int) -> WordTable:
     return WordTable()
+
+
+def _table() -> WordTable:
+    """The word table of this thread: what one text's words cost is saved for the next."""
+    return _table_of(threading.get_ident())
 
 
 def grams_of_all(texts: Sequence[str], size: int) -> list[Hashes]:
@@ -63,8 +68,9 @@ def pieces_of(text: str, size: int) -> Iterator[str]:
 
 
 def _plain(text: str) -> Hashes:
-    words, _ = _table().split([text.split()])
-    hashes: Hashes = _table().plain_hashes[words]
+    table = _table()
+    words, _ = table.split([text.split()])
+    hashes: Hashes = table.plain_hashes[words]
     hashes = hashes[hashes != 0]
     return hashes
 
@@ -72,8 +78,9 @@ def _plain(text: str) -> Hashes:
 def _grams_of_batch(texts: Sequence[str], size: int) -> list[Hashes]:
     if not texts:
         return []
-    words, counts = _table().split([text.split() for text in texts])
-    hashes: Hashes = _table().plain_hashes[words]
+    table = _table()
+    words, counts = table.split([text.split() for text in texts])
+    hashes: Hashes = table.plain_hashes[words]
     plain = hashes != 0
     before = np.concatenate([[0], np.cumsum(plain)])
     ends = before[np.cumsum(counts)]

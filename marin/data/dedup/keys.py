@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from marin.data.dedup.columns import heads, present, sizes, words_of_64_bits
+from marin.data.dedup.columns import floats, heads, integers, present, sizes, words_of_64_bits
 from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.places import Origin, Piece
 from marin.data.documents.addresses import canonical_url
@@ -135,7 +135,7 @@ def _read(origin: Origin, origin_start: int, piece: Piece, config: DedupConfig) 
     order = Order(
         level(~present(table.column("reason")), piece.shard.source, config),
         heads(table.column("id"), 16).view(">u8").astype(np.uint64),
-        table.column("words").fill_null(0).to_numpy().astype(np.int64),
+        integers(table.column("words")),
     )
     takes_part = present(table.column("content"))
     followers = _no_followers()
@@ -167,9 +167,9 @@ def _followers(removed: pa.Table, numbers: Numbers, origin_start: int) -> Follow
     kinds = [_KIND_OF[reason] for reason in removed.column("reason").to_pylist()]
     return Followers(
         numbers,
-        origin_start + removed.column("duplicate_of_row").to_numpy().astype(np.int64),
+        origin_start + integers(removed.column("duplicate_of_row")),
         np.array(kinds, np.int64),
-        removed.column("containment").cast(pa.float64()).fill_null(np.nan).to_numpy(),
+        floats(removed.column("containment")),
     )
 
 

@@ -6,7 +6,6 @@ Imports nothing heavy.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -83,10 +82,6 @@ class Places:
     def group_starts(self) -> tuple[int, ...]:
         """Number of the first document of each group."""
         return tuple(group.start for group in self.groups)
-
-    def row_of(self, number: int) -> int:
-        """The row of a document among those of its origin."""
-        return number - self.origin_starts[bisect_right(self.origin_starts, number) - 1]
 
 
 def places_of(origins: Sequence[Origin], documents_per_task: int) -> Places:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from marin.data.dedup.columns import present
 from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.exchange import load_columns
-from marin.data.dedup.keys import KEPT, REASONS
+from marin.data.dedup.keys import KEPT, REASONS, Numbers
 from marin.data.dedup.places import Group, Piece, Places
 from marin.data.dedup.settling import RELEASED, Fates
 from marin.data.documents.artifacts import AttributeShard
@@ -41,6 +42,9 @@ SCHEMA = pa.schema(
 ``duplicate_of_row`` its row among all documents of its artifact, shards in the order of their names; ``containment``
 the share of the dropped document's n-grams in it, null when unknown; ``cluster`` the id of the document that stays, in
 its own row too when others are dropped for it."""
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -96,12 +100,12 @@ def write_group(task: WriteTask) -> WrittenGroup:
         shards.append(write_attributes(run.write, origin.pages, piece.shard, table, stem=_STEM, settings=task.settings))
         removed = present(table.column("reason"))
         leading += int(np.count_nonzero(present(table.column("cluster")) & ~removed))
-        for row in table.filter(pa.array(removed)).to_pylist():
+        rows = table.filter(pa.array(removed)).drop_columns(["duplicate_of_row", "cluster"]).to_pylist()
+        for row in rows:
             reasons[row["reason"]] += 1
             pairs[f"{piece.shard.source} of {row['duplicate_of_source']}"] += 1
-            told = {name: value for name, value in row.items() if name != "duplicate_of_row"}
-            line = json.dumps({**told, "source": piece.shard.source}, ensure_ascii=False, sort_keys=True)
-            lines.append(line.encode() + b"\n")
+            row["source"] = piece.shard.source
+            lines.append(_ENCODER.encode(row).encode() + b"\n")
     total = task.group.stop - task.group.start
     dropped = dict(sorted(reasons.items()))
     run.account(Flow(unit="documents", read=total, kept=total - len(lines), dropped=dropped))
@@ -116,33 +120,41 @@ def write_group(task: WriteTask) -> WrittenGroup:
 
 def _table(task: WriteTask, piece: Piece, fates: list[Fates]) -> pa.Table:
     origin = task.places.origins[piece.origin]
-    ids = read_attributes(origin.signals, origin.pages, piece.shard, columns=("id",)).column("id").to_pylist()
-    if origin.inside is None:
-        columns: dict[str, list[Any]] = {name: [None] * len(ids) for name in SCHEMA.names}
-    else:
-        names = [name for name in SCHEMA.names if name != "id"]
-        columns = read_attributes(origin.inside, origin.pages, piece.shard, columns=names).to_pydict()
-    columns["id"] = ids
     stop = piece.start + piece.shard.rows
     own = [found.rows((found.numbers >= piece.start) & (found.numbers < stop)) for found in fates]
+    if origin.inside is None:
+        ids = read_attributes(origin.signals, origin.pages, piece.shard, columns=("id",)).column("id")
+        columns = {name: np.full(piece.shard.rows, None, object) for name in SCHEMA.names[1:]}
+    else:
+        before = read_attributes(origin.inside, origin.pages, piece.shard, columns=SCHEMA.names)
+        if not any(len(found.numbers) for found in own):
+            return before
+        ids = before.column("id")
+        columns = {name: np.array(before.column(name).to_pylist(), object) for name in SCHEMA.names[1:]}
     for found in own:
-        for row in (found.numbers[found.kinds == RELEASED] - piece.start).tolist():
-            for name in SCHEMA.names[1:]:
-                columns[name][row] = None
+        released = found.numbers[found.kinds == RELEASED] - piece.start
+        for column in columns.values():
+            column[released] = None
     for found in own:
         _drop(columns, found.rows(found.kinds > KEPT), piece, task.places)
-        for row in (found.numbers[found.kinds == KEPT] - piece.start).tolist():
-            columns["cluster"][row] = ids[row]
-    return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
+        leading = found.numbers[found.kinds == KEPT] - piece.start
+        columns["cluster"][leading] = ids.take(pa.array(leading)).to_pylist()
+    arrays = [ids, *(pa.array(columns[field.name].tolist(), field.type) for field in list(SCHEMA)[1:])]
+    return pa.table(arrays, schema=SCHEMA)
 
 
-def _drop(columns: dict[str, list[Any]], dropped: Fates, piece: Piece, places: Places) -> None:
-    shares: NDArray[np.float64] = np.round(dropped.shares, 4)
-    rows = zip(*(column.tolist() for column in (*dropped.columns()[:4], shares, dropped.ids)), strict=True)
-    for number, kind, keeper, source, share, keeper_id in rows:
-        row = number - piece.start
-        columns["reason"][row] = REASONS[kind]
-        columns["duplicate_of"][row] = columns["cluster"][row] = keeper_id.decode()
-        columns["duplicate_of_source"][row] = places.sources[source]
-        columns["duplicate_of_row"][row] = places.row_of(keeper)
-        columns["containment"][row] = None if share != share else share
+def _drop(columns: dict[str, NDArray[Any]], dropped: Fates, piece: Piece, places: Places) -> None:
+    rows = dropped.numbers - piece.start
+    shares: list[float] = np.round(dropped.shares, 4).tolist()
+    kept = [document_id.decode() for document_id in dropped.ids.tolist()]
+    columns["reason"][rows] = [REASONS[kind] for kind in dropped.kinds.tolist()]
+    columns["duplicate_of"][rows] = columns["cluster"][rows] = kept
+    columns["duplicate_of_source"][rows] = [places.sources[source] for source in dropped.sources.tolist()]
+    columns["duplicate_of_row"][rows] = (dropped.keepers - _starts(dropped.keepers, places.origin_starts)).tolist()
+    columns["containment"][rows] = [None if share != share else share for share in shares]
+
+
+def _starts(numbers: Numbers, origin_starts: Sequence[int]) -> Numbers:
+    """Number of the first document of the artifact of each document."""
+    starts: Numbers = np.array(origin_starts, np.int64)
+    return starts[np.searchsorted(starts, numbers, side="right") - 1]
