@@ -68,7 +68,8 @@ class DecontaminationConfig:
     Attributes:
         n_gram: words of an n-gram. An item with fewer words is looked for as a whole, and so is what an item asks (the
             first of its fields).
-        shortest_item: an item with fewer words is not looked for, because it occurs everywhere; it is counted.
+        shortest_item: an item with fewer words is not looked for, because it occurs everywhere; it is counted. Two
+            characters of a script without spaces count as a word here.
         common_documents: an n-gram that occurs in more training documents than this is boilerplate, such as a licence,
             and no evidence.
         common_share: the same as a share of all training documents; the larger of the two limits holds.

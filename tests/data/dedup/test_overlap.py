@@ -14,8 +14,9 @@ import pytest
 
 from marin.data.dedup.config import DecontaminationConfig
 from marin.data.dedup.overlap import decontaminate as decontaminate_module
+from marin.data.dedup.overlap import index as index_module
 from marin.data.dedup.overlap.evidence import merged_spans
-from marin.data.dedup.overlap.index import Item, index_items
+from marin.data.dedup.overlap.index import LOOKED_FOR, TOO_SHORT, Item, index_items
 from marin.data.dedup.overlap.words import WordReader, plain_words
 from marin.data.dedup.steps import decontaminate
 from marin.data.documents.artifacts import Attributes
@@ -224,6 +225,29 @@ def test_rows_and_report_are_the_same_for_every_sharding(tmp_path: Path, monkeyp
         assert rows == one
         for name in ("report.json", "report.html", "items/maths.parquet", "items/other.parquet"):
             assert found.read(name) == first.read(name)
+
+
+def test_two_characters_of_a_script_without_spaces_weigh_as_much_as_a_word() -> None:
+    items = [Item(0, "8", ("今天天气真很好",)), Item(0, "10", ("今天天气真很好我们去",)), Item(0, "w", ("a b c d e",))]
+    _, owners = index_items(["set"], items, DecontaminationConfig())
+    assert owners.states.tolist() == [TOO_SHORT, LOOKED_FOR, LOOKED_FOR]
+    assert sorted(owners.lengths.tolist()) == [5, 10]
+
+
+def test_n_grams_across_the_windows_of_a_long_text_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "_WINDOW", 7)
+    texts, items = corpus(3)
+    grams, _ = index_items(["set"], [Item(0, str(n), (text,)) for n, text in enumerate(items)], DecontaminationConfig())
+    words = WordReader().read([" ".join(texts.values())]).hashes
+
+    def hits() -> list[tuple[int, int]]:
+        return sorted(pair for found in grams.find(words) for pair in zip(*map(np.ndarray.tolist, found), strict=True))
+
+    pieces = hits()
+    monkeypatch.undo()
+    whole = hits()
+    assert pieces == whole
+    assert len(set(whole)) == len(whole) > 50
 
 
 def test_every_n_gram_of_an_item_is_found_where_it_stands() -> None:

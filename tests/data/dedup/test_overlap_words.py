@@ -83,16 +83,22 @@ def test_a_long_text_is_read_in_parts_that_together_are_the_whole() -> None:
 def test_places_are_those_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "CHUNK", 20)
     text = "The café&#39;s  <b>old</b>\n(1,250) 天气 ﬁne— e\u0301nd x&amp;y"
-    starts, ends = word_places(text)
+    starts, ends = word_places(text, range(10), WordReader())
     found = [text[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     assert found == ["The", "café&#39;s", "old", "1,250", "天", "气", "ﬁne", "e\u0301nd", "x", "y"]
+    some = [0, 3, 9]
+    assert [values.tolist() for values in word_places(text, some, WordReader())] == [
+        starts[some].tolist(),
+        ends[some].tolist(),
+    ]
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.sampled_from("aZé\u0301ß ｶﾞ天ิ&#39;,'’1 \u00ad<b>-\n"), max_size=40))
 def test_places_are_as_many_as_words_and_ascend(text: str) -> None:
-    starts, ends = word_places(text)
-    assert len(starts) == len(ends) == len(WordReader().read([text]).hashes)
+    count = len(WordReader().read([text]).hashes)
+    starts, ends = word_places(text, range(count + 5), WordReader())
+    assert len(starts) == len(ends) == count
     assert (starts < ends).all()
     assert (starts[1:] >= starts[:-1]).all()
     assert not len(ends) or ends[-1] <= len(text)

@@ -27,6 +27,8 @@ LOOKED_FOR, TOO_SHORT, NO_LETTERS = 0, 1, 2
 """How an item is indexed: by n-grams, or not at all for one of two reasons."""
 
 _BATCH = 512
+_WINDOW = 1 << 18
+"""Places that are looked at at once: arrays of so many stay in the cache, and small for a very long text."""
 _LEAST_BITS, _MOST_BITS = 16, 26
 
 
@@ -84,7 +86,14 @@ class Grams:
         """The numbers of the n-grams that occur, and the number of the first word of each; for each length anew."""
         if not len(self.hashes):
             return
-        mixed = rolled(words, self.opening)
+        for first in range(0, len(words), _WINDOW):
+            window = words[first : first + _WINDOW + self.lengths[-1] - 1]
+            for numbers, places in self._find_in(window):
+                yield numbers, places + first
+
+    def _find_in(self, words: NDArray[np.uint64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """`find` for n-grams that begin in the first places of a window."""
+        mixed = rolled(words, self.opening)[:_WINDOW]
         places = np.flatnonzero(self._seen[mix(mixed) >> self._shift])
         mixed = mixed[places]
         size = self.opening
@@ -236,14 +245,18 @@ def _grams_of(words: Words, parts: Sequence[int], first: int, config: Decontamin
     begins = part_ends[first_parts[:-1]]
     sizes = part_ends[first_parts[1:]] - begins
     asked = part_ends[np.minimum(first_parts[:-1] + 1, first_parts[1:])] - begins
+    # Two characters of a script without spaces say about as much as a word.
+    weights = np.concatenate([[0], np.cumsum(2 - words.unspaced.astype(np.int64))])
+    long_enough = weights[begins + sizes] - weights[begins] >= 2 * shortest
+    asked_enough = weights[begins + asked] - weights[begins] >= 2 * shortest
     numbers = np.arange(len(parts))
     # Where n-grams begin, of which item and how long they are: all of a long item, a short one, what an item asks.
-    counts = np.maximum(sizes - longest + 1, 0)
+    counts = np.where(long_enough, np.maximum(sizes - longest + 1, 0), 0)
     ends = np.cumsum(counts)
     owners = np.repeat(numbers, counts)
     places = np.repeat(begins - (ends - counts), counts) + np.arange(len(owners))
-    short = (sizes >= shortest) & (sizes < longest)
-    alone = (asked >= shortest) & (asked < np.minimum(sizes, longest))
+    short = long_enough & (sizes < longest)
+    alone = asked_enough & (asked < np.minimum(sizes, longest))
     owners = np.concatenate([owners, numbers[short], numbers[alone]])
     places = np.concatenate([places, begins[short], begins[alone]])
     lengths = np.concatenate([np.full(int(counts.sum()), longest), sizes[short], asked[alone]])
@@ -261,7 +274,7 @@ def _grams_of(words: Words, parts: Sequence[int], first: int, config: Decontamin
     distinct[1:] = (np.diff(owners[order]) != 0) | (hashes[order][1:] != hashes[order][:-1])
     chosen = order[distinct]
     states = np.full(len(parts), NO_LETTERS, np.int8)
-    states[sizes < shortest] = TOO_SHORT
+    states[~long_enough] = TOO_SHORT
     states[owners] = LOOKED_FOR
     return _BatchGrams(
         hashes[chosen],

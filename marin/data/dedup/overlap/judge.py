@@ -14,7 +14,7 @@ from marin.data.dedup.config import DecontaminationConfig
 from marin.data.dedup.overlap.arrays import pack, pack_texts, unpack
 from marin.data.dedup.overlap.evidence import Evidence, Example, Overlap
 from marin.data.dedup.overlap.index import Owners
-from marin.data.dedup.overlap.words import word_places
+from marin.data.dedup.overlap.words import WordReader, word_places
 from marin.data.documents.artifacts import AttributeShard, Documents, DocumentShard
 from marin.data.documents.attributes import write_attributes
 from marin.data.documents.io import iterate_batches
@@ -115,6 +115,7 @@ def _read(task: JudgeTask, overlaps: list[Overlap], examples: list[Example]) -> 
     shown: dict[int, list[Example]] = {}
     for example in examples:
         shown.setdefault(example.row, []).append(example)
+    reader = WordReader()
     read = _Shard()
     for batch in iterate_batches(task.pages, task.shard, columns=("id", "text") if overlaps else ("id",)):
         first = len(read.ids)
@@ -123,11 +124,15 @@ def _read(task: JudgeTask, overlaps: list[Overlap], examples: list[Example]) -> 
             if row not in by_row:
                 continue
             text: str = batch.column("text")[row - first].as_py()
-            starts, ends = word_places(text)
             spans = by_row[row].spans[: task.config.most_listed]
-            read.places[row] = [int(starts[one]) for one, _ in spans], [int(ends[one]) for _, one in spans]
+            shown_spans = [example.span for example in shown.get(row, ())]
+            edges = np.unique(np.array([*spans, *shown_spans], np.int64))
+            starts, ends = word_places(text, edges, reader)
+            begin_of = dict(zip(edges.tolist(), starts.tolist(), strict=True))
+            end_of = dict(zip(edges.tolist(), ends.tolist(), strict=True))
+            read.places[row] = [begin_of[first] for first, _ in spans], [end_of[last] for _, last in spans]
             for example in shown.get(row, ()):
-                passage = text[starts[example.span[0]] : ends[example.span[1]]]
+                passage = text[begin_of[example.span[0]] : end_of[example.span[1]]]
                 read.excerpts[example] = passage if len(passage) <= _EXCERPT else passage[:_EXCERPT] + "…"
         run.progress(len(read.ids), task.shard.rows)
     return read

@@ -21,7 +21,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from marin.data.filtering.splitting import UNSPACED
+from marin.data.filtering.splitting import UNSPACED, UNSPACED_CHARACTER
 from marin.data.filtering.words import sums_of_runs, word_hash
 
 CHUNK = 1 << 20
@@ -37,8 +37,13 @@ _APOSTROPHES = dict.fromkeys(map(ord, "\u2019\u2018\u201b\u02bc\u02b9\u2032\u00b
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:(?:'|(?<=[0-9]),(?=[0-9]{3}(?![0-9])))[a-z0-9]+)*")
 _SPACED = rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{M}}\p{{N}}])+"
 _WORD = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{_SPACED}(?:(?:'|(?<=\p{{Nd}}),(?=\p{{Nd}}{{3}}(?!\p{{Nd}}))){_SPACED})*")
+_PIECE = re.compile(r"\S+")
 _UNIT = regex.compile(r"&#?\w{1,32};?|\X|.", regex.DOTALL)
 """What is folded on its own when a word's place is looked for: an entity, or a character with its marks."""
+
+
+_LETTER, _UNSPACED = 1, 2
+"""Bits of a word's kind."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +53,13 @@ class Words:
     Attributes:
         hashes: hash of each word.
         letters: whether it holds a letter.
+        unspaced: whether it is a character of a script without spaces.
         counts: words of each text.
     """
 
     hashes: NDArray[np.uint64]
     letters: NDArray[np.bool_]
+    unspaced: NDArray[np.bool_]
     counts: NDArray[np.int64]
 
 
@@ -71,7 +78,7 @@ class WordReader:
         self._numbers: dict[str, int] = {}
         # Words of all pieces behind one another; where those of each piece begin, and how many they are.
         self._hashes = array("Q")
-        self._letters = array("B")
+        self._kinds = array("B")
         self._starts = array("q")
         self._counts = array("q")
 
@@ -79,7 +86,7 @@ class WordReader:
         """The words of texts. A long one is taken in parts, so that its pieces never lie in memory all at once."""
         counts = np.zeros(len(texts), np.int64)
         hashes: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
-        letters: list[NDArray[np.uint8]] = [np.zeros(0, np.uint8)]
+        kinds: list[NDArray[np.uint8]] = [np.zeros(0, np.uint8)]
         pieces: list[str] = []
         owners: list[int] = []
         sizes: list[int] = []
@@ -93,7 +100,7 @@ class WordReader:
             places = self._places(numbers, words)
             if len(places):
                 hashes.append(np.frombuffer(self._hashes, np.uint64)[places])
-                letters.append(np.frombuffer(self._letters, np.uint8)[places])
+                kinds.append(np.frombuffer(self._kinds, np.uint8)[places])
             pieces, owners, sizes, waiting = [], [], [], 0
 
         for owner, text in enumerate(texts):
@@ -107,7 +114,13 @@ class WordReader:
                 waiting += len(chunk)
         if owners:
             finish()
-        return Words(np.concatenate(hashes), np.concatenate(letters).astype(np.bool_), counts)
+        kind = np.concatenate(kinds)
+        return Words(np.concatenate(hashes), (kind & _LETTER) != 0, (kind & _UNSPACED) != 0, counts)
+
+    def counts(self, pieces: list[str]) -> NDArray[np.int64]:
+        """How many words each of some pieces between white space has."""
+        numbers = self._numbers_of(pieces)
+        return np.frombuffer(self._counts, np.int64)[numbers] if len(numbers) else np.zeros(0, np.int64)
 
     def _places(self, numbers: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the words of pieces lie, those of all pieces in order."""
@@ -140,8 +153,13 @@ class WordReader:
         self._starts.append(len(self._hashes))
         self._counts.append(len(words))
         self._hashes.extend(map(word_hash, words))
-        self._letters.extend(any(map(str.isalpha, word)) for word in words)
+        self._kinds.extend(map(_kind, words))
         return len(self._counts) - 1
+
+
+def _kind(word: str) -> int:
+    letter = _LETTER if any(map(str.isalpha, word)) else 0
+    return letter if word.isascii() or not UNSPACED_CHARACTER.match(word) else letter | _UNSPACED
 
 
 def without_tags(text: str) -> str:
@@ -191,20 +209,32 @@ def _spans(folded: str) -> Iterator[tuple[int, int, str]]:
         yield found.start(), found.end(), word.replace("'", "").replace(",", "")
 
 
-def word_places(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each word of a text begins and ends, in characters; the words are those of :class:`WordReader`, in order.
+def word_places(
+    text: str, wanted: Sequence[int] | NDArray[np.int64], reader: WordReader
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where some words of a text begin and end, in characters; they are given by their numbers in it, ascending.
 
-    A place is exact but in a piece that only folds as a whole (such as half-width kana with their voicing marks); the
-    words of such a piece are all said to cover it.
+    A place is exact but in a piece that only folds as a whole (such as half-width kana with their voicing marks): its
+    words are all said to cover it.
     """
+    numbers = np.asarray(wanted, np.int64)
     starts, ends = array("q"), array("q")
-    offset = 0
+    characters = words = 0
     for chunk in chunks_of(without_tags(text)):
-        for found in re.finditer(r"\S+", chunk):
-            for begin, end in _places_in(found.group()):
-                starts.append(offset + found.start() + begin)
-                ends.append(offset + found.start() + end)
-        offset += len(chunk)
+        pieces = chunk.split()
+        totals = np.cumsum(reader.counts(pieces))
+        count = int(totals[-1]) if len(totals) else 0
+        first, last = np.searchsorted(numbers, [words, words + count]).tolist()
+        if first < last:
+            begins = [found.start() for found in _PIECE.finditer(chunk)]
+            for number in (numbers[first:last] - words).tolist():
+                piece = int(np.searchsorted(totals, number, side="right"))
+                before = int(totals[piece - 1]) if piece else 0
+                begin, end = _places_in(pieces[piece])[number - before]
+                starts.append(characters + begins[piece] + begin)
+                ends.append(characters + begins[piece] + end)
+        characters += len(chunk)
+        words += count
     return np.array(starts, np.int64), np.array(ends, np.int64)
 
 
