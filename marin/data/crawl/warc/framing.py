@@ -13,9 +13,10 @@ from marin.data.crawl.warc.record import MAX_BLOCK, RawRecord
 from marin.data.crawl.warc.window import Window
 
 _BEGIN = re.compile(rb"WARC/[0-9]\.[0-9]{1,3}[ \t]*\r?\n")
-_NEXT = re.compile(rb"(?<=\n)WARC/[0-9]\.[0-9]{1,3}[ \t]*\r?\n(?=[A-Za-z][A-Za-z0-9-]{0,60}[ \t]*:)")
+_NEXT = re.compile(rb"WARC/[0-9]\.[0-9]{1,3}[ \t]*\r?\n(?=[A-Za-z][A-Za-z0-9-]{0,60}[ \t]*:)")
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _MARK = b"WARC/"
+_END = b"\r\n\r\n"
 _LONGEST_HEAD = 256 * 1024
 _LONGEST_BEGIN = 128
 _BREAKS = re.compile(rb"[\r\n]*")
@@ -41,10 +42,9 @@ def next_head(window: Window) -> bool:
         if found:
             window.skip(found.start())
             return True
-        # The byte before is needed too: a head begins a line.
-        keep = max(0, len(window.data) - _LONGEST_BEGIN - 1)
+        keep = max(0, len(window.data) - _LONGEST_BEGIN)
         window.skip(keep)
-        looked = max(1, looked - keep)
+        looked = 0 if keep else 1
         if not window.fill(len(window.data) + 1):
             window.skip(len(window.data))
             return False
@@ -136,7 +136,10 @@ def _head(window: Window) -> tuple[int, dict[str, str]] | None:
 
 
 def _ends_well(window: Window, end: int) -> bool:
-    """Whether the next record, or the end of the stream, follows a place after nothing but line breaks."""
+    """Whether a record may end at a place: two line breaks follow, or nothing but such up to the next or the end."""
+    window.fill(end + len(_MARK))
+    if window.copy(end, end + len(_END)) == _END:
+        return True
     place = end
     while window.fill(place + len(_MARK)) or place < len(window.data):
         padding = _length(_PADDING, window.data, place)

@@ -6,6 +6,7 @@ member, so the last record is always checked, and damage is passed by a walk ove
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -71,7 +72,7 @@ def read_records(open_stream: OpenStream, report: FileReport, span: Span = Span(
         OSError: the stream cannot be read.
     """
     with open_stream() as stream:
-        head = stream.read(4)
+        head = stream.read(_CHUNK)
     if not head:
         return
     for record in _reader_of(head)(open_stream, report, span):
@@ -83,9 +84,14 @@ def read_records(open_stream: OpenStream, report: FileReport, span: Span = Span(
 
 
 def _reader_of(head: bytes) -> Callable[[OpenStream, FileReport, Span], Iterator[RawRecord]]:
-    if head.startswith(b"\x1f\x8b"):
+    """How a file is read, by its first bytes; where these are damaged, by the first record in a packing behind them."""
+    if head.startswith(GZIP.magic):
         return _read_gzip
-    return _read_zstd if head.startswith(ZSTD.magic) else _read_plain
+    if head.startswith(b"WARC/"):
+        return _read_plain
+    if head.startswith(ZSTD.magic) or next_member(io.BytesIO(head), 0, ZSTD) >= 0:
+        return _read_zstd
+    return _read_gzip if next_member(io.BytesIO(head), 0, GZIP) >= 0 else _read_plain
 
 
 def _read_gzip(open_stream: OpenStream, report: FileReport, span: Span) -> Iterator[RawRecord]:
