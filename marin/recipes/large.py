@@ -45,7 +45,7 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
         texts=(wikipedia(WIKIPEDIA_DUMP),),
         extract=ExtractConfig(extractor="resiliparse"),
         signals=SignalConfig(),
-        dedup=DedupConfig(priority=("wikipedia", "web")),
+        dedup=DedupConfig(priority=("wikipedia", "web"), by_url=True),
         evalset=EvalSetConfig(
             validation_share=0.0005, choice_items=2_000, rolling_documents=1_000, seed=small_seed("evalset")
         ),

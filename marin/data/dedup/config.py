@@ -39,7 +39,7 @@ class DedupConfig:
     n_gram: int = 3
     documents_per_task: int = runtime(250_000)
     n_grams_per_task: int = runtime(16_000_000)
-    edges_in_memory: int = runtime(100_000_000)
+    edges_in_memory: int = runtime(30_000_000)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.containment <= 1.0:
