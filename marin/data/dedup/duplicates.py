@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from marin.data.dedup.buckets import BucketCounts, Edges, Scanned, ScanTask, join_part, join_tasks, scan_group
 from marin.data.dedup.candidates import Clustered, ClusterTask, cluster
@@ -19,6 +20,7 @@ from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.exchange import parts_for
 from marin.data.dedup.places import Origin, Places, places_of
 from marin.data.dedup.reading import ReadGroup, ReadTask, read_group
+from marin.data.dedup.report import write_report
 from marin.data.dedup.settling import Verified, VerifyTask, verify
 from marin.data.dedup.verdicts import WriteTask, WrittenGroup, write_group
 from marin.data.documents.artifacts import Attributes, Documents
@@ -89,10 +91,13 @@ def _deduplicate(origins: Sequence[Origin], config: DedupConfig, *, across: bool
         ],
     )
     _write_removed(written)
-    _report(places, scanned, clustered, buckets, verified, written, settings)
-    return attributes_of(
-        "duplicates" if across else "duplicates_within", (shard for one in written for shard in one.shards)
-    )
+    counts = _counts(places, scanned, clustered, buckets, verified, written, settings)
+    shards = tuple(shard for one in written for shard in one.shards)
+    if not across:
+        run.write_json("report.json", counts)
+        return attributes_of("duplicates_within", shards)
+    write_report([origin.pages for origin in origins], shards, config, further=counts)
+    return attributes_of("duplicates", shards)
 
 
 def _common_settings(origins: Sequence[Origin], config: DedupConfig) -> dict[str, str]:
@@ -193,7 +198,7 @@ def _write_removed(written: Sequence[WrittenGroup]) -> None:
                 stream.write(run.load_intermediate(one.removed))
 
 
-def _report(
+def _counts(
     places: Places,
     scanned: Sequence[Scanned],
     clustered: Clustered,
@@ -201,25 +206,23 @@ def _report(
     verified: Sequence[Verified],
     written: Sequence[WrittenGroup],
     settings: dict[str, str],
-) -> None:
+) -> dict[str, Any]:
+    """What ``report.json`` says of how the duplicates were found."""
     removed: Counter[str] = Counter()
     pairs: Counter[str] = Counter()
     for one in written:
         removed.update(one.reasons)
         pairs.update(one.pairs)
-    current_run().write_json(
-        "report.json",
-        {
-            "documents": places.documents,
-            "kept": places.documents - removed.total(),
-            "removed": dict(sorted(removed.items())),
-            "removed_by_source": dict(sorted(pairs.items())),
-            "without_words": sum(one.without_words for one in scanned),
-            "clusters": sum(one.leading for one in written),
-            "components": clustered.components,
-            "largest_component": clustered.largest,
-            "buckets": {"shared": buckets.shared, "heavy": buckets.heavy, "largest": buckets.largest},
-            "uncompared": sum(one.uncompared for one in verified),
-            "settings": settings,
-        },
-    )
+    return {
+        "documents": places.documents,
+        "kept": places.documents - removed.total(),
+        "removed": dict(sorted(removed.items())),
+        "removed_by_source": dict(sorted(pairs.items())),
+        "without_words": sum(one.without_words for one in scanned),
+        "clusters": sum(one.leading for one in written),
+        "components": clustered.components,
+        "largest_component": clustered.largest,
+        "buckets": {"shared": buckets.shared, "heavy": buckets.heavy, "largest": buckets.largest},
+        "uncompared": sum(one.uncompared for one in verified),
+        "settings": settings,
+    }

@@ -65,8 +65,8 @@ def write_report(
 
     Args:
         pages: the documents.
-        shards: the verdicts that this step has written, one for each shard of the pages, in the same order. Columns:
-            id, reason, duplicate_of, containment, cluster.
+        shards: the verdicts that this step has written, one for each shard of the pages. Columns: id, reason,
+            duplicate_of, containment, cluster.
         config: what counts as a copy.
         title: heading of the page.
         further: counts of the step, for ``report.json``.

@@ -106,14 +106,14 @@ class Tallied:
 def places_of(
     run: Run, pages: Sequence[Documents], shards: Sequence[AttributeShard], sources: Sequence[str]
 ) -> list[Place]:
-    at = [(documents, shard) for documents in pages for shard in documents.shards]
-    rows = sum(shard.rows for _, shard in at)
+    verdicts = {(one.documents, one.document_shard): run.files[one.name] for one in shards}
+    partitions = 1 + sum(documents.rows for documents in pages) // _PARTITION_ROWS
     places = []
-    for (documents, shard), verdicts in zip(at, shards, strict=True):
-        file = run.files[verdicts.name]
-        written = Intermediate(file.name, file.size, file.sha256, file.key, "")
-        source = sources.index(shard.source)
-        places.append(Place(documents, shard, written, source, 1 + rows // _PARTITION_ROWS))
+    for documents in pages:
+        for shard in documents.shards:
+            file = verdicts[documents.identity, shard.name]
+            written = Intermediate(file.name, file.size, file.sha256, file.key, "")
+            places.append(Place(documents, shard, written, sources.index(shard.source), partitions))
     return places
 
 

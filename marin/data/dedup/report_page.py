@@ -61,14 +61,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster of many documents.
+    """A document that stays, with those that it stands for.
 
     Attributes:
-        id: the least id in it.
+        id: its name, the id of the document that stays.
         documents: how many it has.
         text_bytes: UTF-8 bytes of their text.
         kept: how many stay.
-        survivors: those of them that stay in the place of the shown members.
+        survivors: what stays in the place of the shown members.
         members: some that are removed, by least id.
     """
 
@@ -112,7 +112,7 @@ class Summary:
         removed: what was removed, by reason.
         by_source: what was removed, by source and reason.
         pairs: what was removed, by its source and that of the document that stays.
-        clusters: number of clusters of more than one document.
+        clusters: number of clusters.
         sizes: clusters by the least number of documents in their bin; bins double.
         largest: the largest clusters.
         sample: removed documents that were checked again.
@@ -146,12 +146,13 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """The numbers, without texts: equal for every sharding of the same documents."""
         return {
+            **self.further,
             "documents": self.documents,
             "text_bytes": self.text_bytes,
             "kept": self.documents - self.gone.documents,
             "removed": {reason: tally.documents for reason, tally in self.removed.items()},
             "removed_bytes": {reason: tally.text_bytes for reason, tally in self.removed.items()},
-            "removed_by_source": {
+            "by_source": {
                 source: {reason: asdict(tally) for reason, tally in tallies.items()}
                 for source, tallies in self.by_source.items()
             },
@@ -174,7 +175,6 @@ class Summary:
                 "precision": self.precision,
                 "wrong": [asdict(one) for one in self.sample if not one.right],
             },
-            **self.further,
         }
 
 

@@ -137,7 +137,7 @@ def test_removed_documents_and_bytes_are_told_by_source_and_reason(both: tuple[d
     assert found["text_bytes"] == size(*WEB.values(), *BOOKS.values())
     assert found["removed"] == {EXACT: 1, FUZZY: 2, URL: 1}
     assert found["removed_bytes"] == {EXACT: size(BOOKS["g"]), FUZZY: size(WEB["b"], BOOKS["f"]), URL: size(BOOKS["i"])}
-    assert found["removed_by_source"] == {
+    assert found["by_source"] == {
         "books": {
             EXACT: {"documents": 1, "text_bytes": size(BOOKS["g"])},
             FUZZY: {"documents": 1, "text_bytes": size(BOOKS["f"])},
