@@ -10,7 +10,7 @@ from marin.cli.experiment import experiment_main
 from marin.data.cells.steps import grade, sample_corpus, train_quality, train_topics
 from marin.data.consolidation.steps import consolidate
 from marin.data.crawl.steps import extract_pages, fetch_crawl
-from marin.data.dedup.steps import decontaminate, deduplicate, deduplicate_across
+from marin.data.dedup.steps import decontaminate, deduplicate, deduplicate_across, repeated_lines, repeated_spans
 from marin.data.evalsets.steps import build_evalset, load_evalset
 from marin.data.filtering.steps import annotate
 from marin.data.sources.steps import read_source
@@ -45,7 +45,9 @@ def build(scale: Scale) -> EvalReport:
     topics = train_topics(sample, scale.topics)
     quality = train_quality(sample, topics, scale.quality)
     grades = grade(pages, signals, quality, topics)
-    clean = consolidate(pages, signals, unique, overlap, evalset, grades, config=scale.policy)
+    lines = repeated_lines(pages, scale.lines, unique)
+    cuts = (lines, *((repeated_spans(pages, unique, scale.spans, signals),) if scale.spans else ()))
+    clean = consolidate(pages, signals, unique, overlap, evalset, grades, cuts, scale.policy)
     tokenizer = train_tokenizer(clean, scale.tokenizer)
     cells = {
         cell.name: tokenize(clean, tokenizer, cell.selection, scale.tokenize).label(cell.name) for cell in scale.cells

@@ -11,6 +11,7 @@ from marin.data.cells.config import QualityConfig, SampleConfig, TopicConfig
 from marin.data.consolidation.config import Policy
 from marin.data.crawl.config import ExtractConfig, external_crawl
 from marin.data.dedup.config import DecontaminationConfig, DedupConfig
+from marin.data.dedup.spans_config import LineConfig, SpanConfig
 from marin.data.evalsets.config import EvalSetConfig
 from marin.data.filtering.config import SignalConfig
 from marin.data.sources.ready import wikipedia
@@ -46,6 +47,8 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
         extract=ExtractConfig(extractor="resiliparse"),
         signals=SignalConfig(),
         dedup=DedupConfig(priority=("wikipedia", "web"), by_url=True),
+        lines=LineConfig(),
+        spans=SpanConfig(priority=("wikipedia", "web")),
         evalset=EvalSetConfig(
             validation_share=0.0005, choice_items=2_000, rolling_documents=1_000, seed=small_seed("evalset")
         ),

@@ -8,6 +8,7 @@ from marin.data.cells.config import QualityConfig, SampleConfig, TopicConfig
 from marin.data.consolidation.config import Policy
 from marin.data.crawl.config import CrawlConfig, ExtractConfig
 from marin.data.dedup.config import DecontaminationConfig, DedupConfig
+from marin.data.dedup.spans_config import LineConfig, SpanConfig
 from marin.data.evalsets.config import EvalFileConfig, EvalSetConfig
 from marin.data.filtering.config import SignalConfig
 from marin.data.sources.config import SourceConfig
@@ -48,6 +49,9 @@ class Scale:
     extract: ExtractConfig
     signals: SignalConfig
     dedup: DedupConfig
+    lines: LineConfig
+    spans: SpanConfig | None
+    """Long repeated spans; None leaves the stage out."""
     evalset: EvalSetConfig
     evalfiles: tuple[EvalFileConfig, ...]
     """Public evaluation sets as local files, kept out of the training text."""

@@ -6,6 +6,7 @@ from marin.data.cells.config import QualityConfig, SampleConfig, TopicConfig
 from marin.data.consolidation.config import Policy
 from marin.data.crawl.config import ExtractConfig, embedded_crawls
 from marin.data.dedup.config import DecontaminationConfig, DedupConfig
+from marin.data.dedup.spans_config import LineConfig, SpanConfig
 from marin.data.evalsets.config import EvalSetConfig
 from marin.data.filtering.config import LanguageConfig, LineRules, Rules, SentenceRules, SignalConfig, WordRules
 from marin.evaluation.config import EvaluationConfig, GenerationConfig
@@ -56,6 +57,8 @@ def _scale(
         extract=ExtractConfig(extractor="resiliparse"),
         signals=SignalConfig(language=DOCUMENTATION_LANGUAGE, rules=DOCUMENTATION_RULES),
         dedup=DedupConfig(priority=sources),
+        lines=LineConfig(),
+        spans=SpanConfig(priority=sources),
         evalset=evalset,
         evalfiles=(),
         decontamination=DecontaminationConfig(),

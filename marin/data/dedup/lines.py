@@ -45,11 +45,11 @@ class _Scan:
 
 @dataclass(frozen=True)
 class _Scanned:
-    """What one shard holds, by part: (line, site, text) and (site, text), as hashes."""
+    """What one shard holds, by part: (line, site, text) and (site, text), as hashes; and how many lines are counted."""
 
     lines: tuple[Intermediate | None, ...]
     sites: tuple[Intermediate | None, ...]
-    candidates: int
+    counted: int
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def repeated_lines_of(pages: Sequence[Documents], duplicates: Attributes | None,
     run.write_json(
         "report.json",
         {
-            "candidate_lines": sum(one.candidates for one in scanned),
+            "counted_lines": sum(one.counted for one in scanned),
             "distinct_lines": sum(one.distinct for one in counted),
             "boilerplate_lines": sum(one.boilerplate for one in counted),
             **_totals(marked),
@@ -177,12 +177,10 @@ def _scan(task: _Scan) -> _Scanned:
     run = current_run()
     lines: list[Hashes] = []
     owners: list[tuple[int, int]] = []
-    candidates = 0
     kept = kept_rows(task.duplicates, task.pages, task.shard)
     for row, (_, text, text_hash, url) in enumerate(_documents(task.pages, task.shard)):
         if kept is None or kept[row]:
             found = read_lines(text, task.config)
-            candidates += sum(key is not None for key in found.keys)
             lines.append(np.array(sorted(found.hashes()), np.uint64))
             owners.append((site_of(url, task.shard.source), _hash(text_hash)))
         run.progress(row + 1, task.shard.rows)
@@ -192,7 +190,7 @@ def _scan(task: _Scan) -> _Scanned:
     return _Scanned(
         lines=deal_out("lines", hashes, task.parts, (hashes, per_line[:, 0], per_line[:, 1])),
         sites=deal_out("sites", of_documents[:, 0], task.parts, (of_documents[:, 0], of_documents[:, 1])),
-        candidates=candidates,
+        counted=len(hashes),
     )
 
 
@@ -250,18 +248,17 @@ def _cut(
     places += [(key, first, after) for first, after, key in lines.paragraphs]
     keys = np.array([key for key, _, _ in places], np.uint64)
     goes, stays = boilerplate.judge(keys, site, text)
+    boiler = [(*place, kept) for place, gone, kept in zip(places, goes.tolist(), stays.tolist(), strict=True) if gone]
+    may_go = lines.may_go([(first, after) for _, first, after, _ in boiler])
     cut = [False] * len(lines.blank)
     found: list[tuple[int, int, int]] = []
     seen: set[int] = set()
-    for place, gone, kept in zip(places, goes.tolist(), stays.tolist(), strict=True):
-        key, first, after = place
-        if not gone:
-            continue
-        found.append(place)
+    for key, first, after, kept in (one for one, may in zip(boiler, may_go, strict=True) if may):
+        found.append((key, first, after))
         if keep_first and kept and key not in seen:
             seen.add(key)
-            continue
-        cut[first:after] = [True] * (after - first)
+        else:
+            cut[first:after] = [True] * (after - first)
     return cut, found
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from marin.execution import runtime
 
-PARTITION_BYTES = 512 * 1024**2
+MIB = 1024**2
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class LineConfig:
         paragraphs: paragraphs of several lines are looked at as wholes too, so that their short lines go with them.
         keep_first: one document of those that have a line keeps it where it stands first: the one of which the text
             has the least hash.
-        partition_bytes: text that is counted in one part; about half as much memory is taken.
+        partition_bytes: text whose lines are counted in one part; it takes about as much memory.
     """
 
     least_documents: int = 10
     share: float = 0.05
     least_sites: int | None = 100
     least_characters: int = 20
-    digits: bool = True
+    digits: bool = False
     paragraphs: bool = True
     keep_first: bool = False
-    partition_bytes: int = runtime(PARTITION_BYTES)
+    partition_bytes: int = runtime(512 * MIB)
 
     def __post_init__(self) -> None:
         for name in ("least_documents", "least_characters", "partition_bytes"):
@@ -60,14 +60,14 @@ class SpanConfig:
         priority: sources, the preferred one first; the others follow, all alike. Of the places of a span the one in
             the preferred source stays, then the one in the document of the least id, then the first.
         protected: sources that nothing is cut from; they come before all others.
-        partition_bytes: text whose n-grams are compared in one part; three times as much memory is taken where all of
-            it is repeated, and hardly any where nothing is.
+        partition_bytes: text whose n-grams are compared in one part. It takes about fifteen times as much memory
+            where all of the text is repeated, and a fifth of it where nothing is.
     """
 
     least_words: int = 50
     priority: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
-    partition_bytes: int = runtime(PARTITION_BYTES)
+    partition_bytes: int = runtime(128 * MIB)
 
     def __post_init__(self) -> None:
         if self.least_words < 2:

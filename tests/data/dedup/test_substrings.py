@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from marin.data.dedup import substrings
+from marin.data.dedup import span_grams
 from marin.data.dedup.span_matches import Grams, Repeats, originals, repeated_hashes, segments
 from marin.data.dedup.span_words import anchors_of, cut_range, placed_words, window_hashes
 from marin.data.dedup.spans_config import SpanConfig
@@ -210,7 +210,7 @@ def test_hashes_that_collide_lead_to_no_cut_that_words_do_not_confirm(
     def weak(text: str, table: WordTable) -> NDArray[np.uint64]:
         return plain_hashes_of(text, table) % np.uint64(5) + np.uint64(1)
 
-    monkeypatch.setattr(substrings, "plain_hashes_of", weak)
+    monkeypatch.setattr(span_grams, "plain_hashes_of", weak)
     pages = random_pages(random.Random(3), 30)
     rows, found = find(tmp_path, [PageSet("web", spread(pages, 3))], SpanConfig(3))
     assert found.read_json("report.json")["unconfirmed_spans"] > 0
