@@ -94,6 +94,12 @@ def test_places_are_those_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from("ab9é'’“”—…,.;-_*&<>()"), min_size=1, max_size=8))
+def test_the_short_way_to_the_words_of_a_piece_comes_to_what_the_long_way_does(piece: str) -> None:
+    assert plain_words(piece) == [plain for _, _, plain in reading._spans(reading.fold(piece))]
+
+
+@settings(max_examples=300, deadline=None)
 @given(st.text(st.sampled_from("aZé\u0301ß ｶﾞ天ิ&#39;,'’1 \u00ad<b>-\n"), max_size=40))
 def test_places_are_as_many_as_words_and_ascend(text: str) -> None:
     count = len(WordReader().read([text]).hashes)

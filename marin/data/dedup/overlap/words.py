@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 import re
+import string
 import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,7 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _APOSTROPHES = dict.fromkeys(map(ord, "\u2019\u2018\u201b\u02bc\u02b9\u2032\u00b4\uff07"), "'")
+_SIGNS_AROUND = string.punctuation + "“”‘’«»…—–"
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:(?:'|(?<=[0-9]),(?=[0-9]{3}(?![0-9])))[a-z0-9]+)*")
 _SPACED = rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{M}}\p{{N}}])+"
 _WORD = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{_SPACED}(?:(?:'|(?<=\p{{Nd}}),(?=\p{{Nd}}{{3}}(?!\p{{Nd}}))){_SPACED})*")
@@ -158,8 +160,10 @@ class WordReader:
 
 
 def _kind(word: str) -> int:
+    if word.isascii():
+        return 0 if word.isdigit() else _LETTER
     letter = _LETTER if any(map(str.isalpha, word)) else 0
-    return letter if word.isascii() or not UNSPACED_CHARACTER.match(word) else letter | _UNSPACED
+    return letter | _UNSPACED if UNSPACED_CHARACTER.match(word) else letter
 
 
 def without_tags(text: str) -> str:
@@ -182,8 +186,10 @@ def chunks_of(text: str, size: int = CHUNK) -> Iterator[str]:
 
 def plain_words(piece: str) -> list[str]:
     """The words of a piece of text, in the form in which they are compared."""
-    if piece.isascii() and piece.isalnum():
-        return [piece.lower()]
+    # One plain word with signs around it, as nearly all are: the long way comes to the same.
+    core = piece.strip(_SIGNS_AROUND)
+    if core.isascii() and core.isalnum() and "&" not in piece:
+        return [core.lower()]
     return [plain for _, _, plain in _spans(fold(piece))]
 
 
