@@ -18,7 +18,7 @@ from marin.data.dedup.components import pack_pairs, unpack_pairs
 from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.exchange import deal_out, gather, store_columns
 from marin.data.dedup.keys import Hashes, Keys, Numbers, read_keys
-from marin.data.dedup.places import Group, Places
+from marin.data.dedup.places import Group
 from marin.data.filtering.words import mix
 from marin.execution import Intermediate, current_run
 
@@ -67,13 +67,11 @@ class ScanTask:
     """A group of shards whose keys are read. Pickles.
 
     Attributes:
-        places: all documents.
         group: the group.
         parts: parts that keys are dealt out to; 0 when there is no other group.
         config: what counts as a copy.
     """
 
-    places: Places
     group: Group
     parts: int
     config: DedupConfig
@@ -118,8 +116,7 @@ class Joined:
 
 def scan_group(task: ScanTask) -> Scanned:
     """Read the keys of a group, and reduce them."""
-    places = task.places
-    keys, order, followers = read_keys(places.origins, places.origin_starts, task.group.pieces, task.config)
+    keys, order, followers = read_keys(task.group, task.config)
     reduced = [stars(kind) for kind in entries_of(keys)]
     alone = not task.parts
     return Scanned(

@@ -57,7 +57,7 @@ def _deduplicate(origins: Sequence[Origin], config: DedupConfig, *, across: bool
     # Within one source everything is known already.
     if groups and not (across and len({piece.origin for group in groups for piece in group.pieces}) == 1):
         parts = parts_for(places.documents, config.documents_per_task) if len(groups) > 1 else 0
-        scanned = run.map(scan_group, [ScanTask(places, group, parts, config) for group in groups])
+        scanned = run.map(scan_group, [ScanTask(group, parts, config) for group in groups])
         joined = run.map(join_part, join_tasks(scanned, parts), unit="parts") if parts else []
         edges = (*(one.edges for one in scanned), *(one.edges for one in joined))
         (clustered,) = run.map(
@@ -81,11 +81,11 @@ def _deduplicate(origins: Sequence[Origin], config: DedupConfig, *, across: bool
         write_group,
         [
             WriteTask(
-                places,
                 group,
+                places.origin_starts,
+                places.sources,
                 tuple(file for one in verified if (file := one.fates[group.number]) is not None),
                 settings,
-                config,
             )
             for group in groups
         ],
@@ -183,7 +183,7 @@ def _read(
     config: DedupConfig,
 ) -> list[ReadGroup]:
     tasks = [
-        ReadTask(places, group, of_group, following, config)
+        ReadTask(group, places.sources, of_group, following, config)
         for group, of_group, following in zip(places.groups, wanted, followers, strict=True)
         if of_group or following is not None
     ]

@@ -6,7 +6,6 @@ Imports numpy and pyarrow; import this module inside step bodies only.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from marin.data.dedup.columns import floats, heads, integers, present, sizes, words_of_64_bits
 from marin.data.dedup.config import DedupConfig
-from marin.data.dedup.places import Origin, Piece
+from marin.data.dedup.places import Group, Origin, Piece
 from marin.data.documents.addresses import canonical_url
 from marin.data.documents.attributes import read_attributes
 from marin.data.documents.io import read_shard
@@ -89,18 +88,9 @@ def level(passes: NDArray[np.bool_], source: str, config: DedupConfig) -> Number
     return np.where(passes, 0, 2 * ranks).astype(np.int64) + offset
 
 
-def read_keys(
-    origins: Sequence[Origin], starts: Sequence[int], pieces: Sequence[Piece], config: DedupConfig
-) -> tuple[Keys, Order, Followers]:
-    """What is known of the documents of some shards.
-
-    Args:
-        origins: all artifacts.
-        starts: number of the first document of each.
-        pieces: the shards.
-        config: what counts as a copy.
-    """
-    found = [_read(origins[piece.origin], starts[piece.origin], piece, config) for piece in pieces]
+def read_keys(group: Group, config: DedupConfig) -> tuple[Keys, Order, Followers]:
+    """What is known of the documents of some shards."""
+    found = [_read(group.origin_of(piece), piece, config) for piece in group.pieces]
     keys, orders, followers = zip(*found, strict=True)
     widths = {one.bands.shape[1] for one in keys if len(one.numbers)}
     if len(widths) > 1:
@@ -128,7 +118,7 @@ def read_keys(
     )
 
 
-def _read(origin: Origin, origin_start: int, piece: Piece, config: DedupConfig) -> tuple[Keys, Order, Followers]:
+def _read(origin: Origin, piece: Piece, config: DedupConfig) -> tuple[Keys, Order, Followers]:
     columns = ["id", "reason", "words", "content", *(["bands"] if config.fuzzy else [])]
     table = read_attributes(origin.signals, origin.pages, piece.shard, columns=columns)
     numbers = piece.start + np.arange(table.num_rows)
@@ -144,7 +134,7 @@ def _read(origin: Origin, origin_start: int, piece: Piece, config: DedupConfig) 
             origin.inside, origin.pages, piece.shard, columns=("reason", "duplicate_of_row", "containment")
         )
         removed = present(verdicts.column("reason"))
-        followers = _followers(verdicts.filter(pa.array(removed)), numbers[removed], origin_start)
+        followers = _followers(verdicts.filter(pa.array(removed)), numbers[removed], piece.origin_start)
         takes_part &= ~removed
     rows = table.filter(pa.array(takes_part))
     keys = Keys(

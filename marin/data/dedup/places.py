@@ -33,12 +33,16 @@ class Piece:
     """A shard of documents, and the number of its first one.
 
     Attributes:
-        origin: number of its origin.
+        place: place of its origin among those of the group.
+        origin: number of its origin among all.
+        origin_start: number of the first document of the origin.
         shard: the shard.
         start: number of its first document among all documents of all origins.
     """
 
+    place: int
     origin: int
+    origin_start: int
     shard: DocumentShard
     start: int
 
@@ -49,15 +53,21 @@ class Group:
 
     Attributes:
         number: number of the group.
+        origins: the artifacts that it has shards of.
         pieces: its shards.
         start: number of the first document.
         stop: number after the last document.
     """
 
     number: int
+    origins: tuple[Origin, ...]
     pieces: tuple[Piece, ...]
     start: int
     stop: int
+
+    def origin_of(self, piece: Piece) -> Origin:
+        """The artifact that has a shard of the group."""
+        return self.origins[piece.place]
 
 
 @dataclass(frozen=True)
@@ -65,14 +75,12 @@ class Places:
     """All documents in one order: by source, then by artifact, then by name of the shard.
 
     Attributes:
-        origins: the artifacts.
         origin_starts: number of the first document of each origin.
         groups: all shards, dealt out to tasks.
         sources: names of all sources, sorted.
         documents: number of documents.
     """
 
-    origins: tuple[Origin, ...]
     origin_starts: tuple[int, ...]
     groups: tuple[Group, ...]
     sources: tuple[str, ...]
@@ -94,32 +102,48 @@ def places_of(origins: Sequence[Origin], documents_per_task: int) -> Places:
     for one, other in itertools.pairwise(ordered):
         if one.pages.identity == other.pages.identity:
             raise StepError(f"the documents {one.pages.identity[:10]} are given twice; give every source once")
-    pieces: list[Piece] = []
+    shards: list[tuple[int, int, DocumentShard, int]] = []
     starts: list[int] = []
     total = 0
     for number, origin in enumerate(ordered):
         starts.append(total)
         for shard in sorted(origin.pages.shards, key=lambda shard: shard.name):
-            pieces.append(Piece(number, shard, total))
+            shards.append((number, starts[-1], shard, total))
             total += shard.rows
     return Places(
-        origins=tuple(ordered),
         origin_starts=tuple(starts),
-        groups=tuple(_groups(pieces, documents_per_task)),
-        sources=tuple(sorted({piece.shard.source for piece in pieces})),
+        groups=tuple(_groups(ordered, shards, documents_per_task)),
+        sources=tuple(sorted({shard.source for _, _, shard, _ in shards})),
         documents=total,
     )
 
 
-def _groups(pieces: Sequence[Piece], documents_per_task: int) -> list[Group]:
-    dealt: list[list[Piece]] = []
+def _groups(
+    origins: Sequence[Origin], shards: Sequence[tuple[int, int, DocumentShard, int]], documents_per_task: int
+) -> list[Group]:
+    dealt: list[list[tuple[int, int, DocumentShard, int]]] = []
     rows = 0
-    for piece in pieces:
-        if not dealt or rows + piece.shard.rows > documents_per_task:
+    for entry in shards:
+        size = entry[2].rows
+        if not dealt or rows + size > documents_per_task:
             dealt.append([])
             rows = 0
-        dealt[-1].append(piece)
-        rows += piece.shard.rows
-    return [
-        Group(number, tuple(own), own[0].start, own[-1].start + own[-1].shard.rows) for number, own in enumerate(dealt)
-    ]
+        dealt[-1].append(entry)
+        rows += size
+    groups: list[Group] = []
+    for number, own in enumerate(dealt):
+        used = sorted({origin for origin, _, _, _ in own})
+        pieces = tuple(
+            Piece(used.index(origin), origin, origin_start, shard, start) for origin, origin_start, shard, start in own
+        )
+        last = pieces[-1]
+        groups.append(
+            Group(
+                number,
+                tuple(origins[origin] for origin in used),
+                pieces,
+                pieces[0].start,
+                last.start + last.shard.rows,
+            )
+        )
+    return groups

@@ -20,7 +20,7 @@ from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.exchange import load_columns, store_columns
 from marin.data.dedup.grams import Hashes, grams_of_all
 from marin.data.dedup.keys import Numbers, contents_of, urls_of
-from marin.data.dedup.places import Group, Places
+from marin.data.dedup.places import Group
 from marin.execution import Intermediate, current_run
 
 _ROWS = 512
@@ -31,15 +31,15 @@ class ReadTask:
     """A group whose candidates are read. Pickles.
 
     Attributes:
-        places: all documents.
         group: the group.
+        sources: names of all sources.
         wanted: files of its candidates (see `Wanted`).
         following: file of those that follow candidates (see `Following`), or None.
         config: what counts as a copy.
     """
 
-    places: Places
     group: Group
+    sources: tuple[str, ...]
     wanted: tuple[Intermediate, ...]
     following: Intermediate | None
     config: DedupConfig
@@ -153,7 +153,7 @@ def _read(task: ReadTask, wanted: Wanted) -> Candidates:
         if first == last:
             continue
         own = wanted.rows(np.arange(first, last))
-        origin = task.places.origins[piece.origin]
+        origin = task.group.origin_of(piece)
         counts = np.zeros(len(own.numbers), np.int64)
         grams: list[Hashes] = []
         ids: list[NDArray[Any]] = []
@@ -178,7 +178,7 @@ def _read(task: ReadTask, wanted: Wanted) -> Candidates:
                 contents_of(origin, piece)[rows],
                 urls_of(origin, piece)[rows] if task.config.by_url else np.full(len(rows), b""),
                 full + piece.origin,
-                full + task.places.sources.index(piece.shard.source),
+                full + task.sources.index(piece.shard.source),
                 np.full(len(own.numbers), piece.shard.source in task.config.protected),
                 np.concatenate(ids),
                 counts,

@@ -16,10 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from marin.data.dedup.columns import present
-from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.exchange import load_columns
 from marin.data.dedup.keys import KEPT, REASONS, Numbers
-from marin.data.dedup.places import Group, Piece, Places
+from marin.data.dedup.places import Group, Piece
 from marin.data.dedup.settling import RELEASED, Fates
 from marin.data.documents.artifacts import AttributeShard
 from marin.data.documents.attributes import read_attributes, write_attributes
@@ -52,18 +51,18 @@ class WriteTask:
     """A group whose verdicts are written. Pickles.
 
     Attributes:
-        places: all documents.
         group: the group.
+        origin_starts: number of the first document of each artifact.
+        sources: names of all sources.
         fates: files of `Fates` of its documents.
         settings: what the verdicts were made with.
-        config: what counts as a copy.
     """
 
-    places: Places
     group: Group
+    origin_starts: tuple[int, ...]
+    sources: tuple[str, ...]
     fates: tuple[Intermediate, ...]
     settings: dict[str, str]
-    config: DedupConfig
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def write_group(task: WriteTask) -> WrittenGroup:
     leading = 0
     for piece in task.group.pieces:
         table = _table(task, piece, fates)
-        origin = task.places.origins[piece.origin]
+        origin = task.group.origin_of(piece)
         shards.append(write_attributes(run.write, origin.pages, piece.shard, table, stem=_STEM, settings=task.settings))
         removed = present(table.column("reason"))
         leading += int(np.count_nonzero(present(table.column("cluster")) & ~removed))
@@ -119,7 +118,7 @@ def write_group(task: WriteTask) -> WrittenGroup:
 
 
 def _table(task: WriteTask, piece: Piece, fates: list[Fates]) -> pa.Table:
-    origin = task.places.origins[piece.origin]
+    origin = task.group.origin_of(piece)
     stop = piece.start + piece.shard.rows
     own = [found.rows((found.numbers >= piece.start) & (found.numbers < stop)) for found in fates]
     if origin.inside is None:
@@ -136,21 +135,21 @@ def _table(task: WriteTask, piece: Piece, fates: list[Fates]) -> pa.Table:
         for column in columns.values():
             column[released] = None
     for found in own:
-        _drop(columns, found.rows(found.kinds > KEPT), piece, task.places)
+        _drop(columns, found.rows(found.kinds > KEPT), piece, task)
         leading = found.numbers[found.kinds == KEPT] - piece.start
         columns["cluster"][leading] = ids.take(pa.array(leading)).to_pylist()
     arrays = [ids, *(pa.array(columns[field.name].tolist(), field.type) for field in list(SCHEMA)[1:])]
     return pa.table(arrays, schema=SCHEMA)
 
 
-def _drop(columns: dict[str, NDArray[Any]], dropped: Fates, piece: Piece, places: Places) -> None:
+def _drop(columns: dict[str, NDArray[Any]], dropped: Fates, piece: Piece, task: WriteTask) -> None:
     rows = dropped.numbers - piece.start
     shares: list[float] = np.round(dropped.shares, 4).tolist()
     kept = [document_id.decode() for document_id in dropped.ids.tolist()]
     columns["reason"][rows] = [REASONS[kind] for kind in dropped.kinds.tolist()]
     columns["duplicate_of"][rows] = columns["cluster"][rows] = kept
-    columns["duplicate_of_source"][rows] = [places.sources[source] for source in dropped.sources.tolist()]
-    columns["duplicate_of_row"][rows] = (dropped.keepers - _starts(dropped.keepers, places.origin_starts)).tolist()
+    columns["duplicate_of_source"][rows] = [task.sources[source] for source in dropped.sources.tolist()]
+    columns["duplicate_of_row"][rows] = (dropped.keepers - _starts(dropped.keepers, task.origin_starts)).tolist()
     columns["containment"][rows] = [None if share != share else share for share in shares]
 
 
