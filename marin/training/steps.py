@@ -11,7 +11,7 @@ from marin.tokens.tokenizer.artifacts import Tokenizer
 from marin.training.config import TrainingConfig
 
 
-@step("model/pretrain", version="2", fans_out=True)
+@step("model/pretrain", version="3", fans_out=True)
 def pretrain(
     mixture: Mixture,
     heldout: dict[str, TokenShards],

@@ -86,6 +86,7 @@ def toy_batch(numbers: range) -> Batch:
         components=np.array([number % 2 for number in numbers], dtype=np.int16),
         epochs=np.zeros(len(rows), dtype=np.int64),
         sequences=np.array(numbers, dtype=np.int64),
+        repeats=np.zeros(len(rows), dtype=np.int32),
     )
 
 

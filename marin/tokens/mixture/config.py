@@ -10,6 +10,7 @@ from typing import Literal
 
 SHARE_TOLERANCE = 1e-9
 SIMPLEX_TOLERANCE = 1e-6
+MOST_BANDS = 256
 
 
 def is_pattern(name: str) -> bool:
@@ -19,21 +20,24 @@ def is_pattern(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of the run with constant weights.
+    """A stretch of the run with constant weights, but for a ramp that may lead into it.
 
     Attributes:
         name: for people.
-        share: share of the run, above 0; the shares of all phases sum to 1.
+        share: share of the run, above 0; the shares of all phases sum to 1. The ramp is within it.
         basis: what ``weights`` are. ``"shares"``: the share of sequences of each cell, every cell named.
             ``"tokens"``: factors on the number of tokens that each cell holds; a cell that is not named has factor 1.
         weights: by cell. A factor may also stand for all cells that match a shell pattern, such as ``*q1``; a cell's
             own name comes before a pattern, and no cell may match two patterns.
+        ramp: share of the run, at the beginning of the phase, over which every cell's share moves in a straight line
+            from that of the phase before. At most ``share``; the first phase has none.
     """
 
     name: str
     share: float = 1.0
     basis: Literal["shares", "tokens"] = "tokens"
     weights: dict[str, float] = field(default_factory=dict)
+    ramp: float = 0.0
 
     def factor(self, cell: str) -> float:
         """The factor on a cell's tokens, of a phase on basis ``"tokens"``."""
@@ -52,6 +56,11 @@ class Phase:
             raise ValueError(
                 f"phase {self.name!r}: share is {self.share}; it is a share of the run, above 0 and at most 1"
             )
+        if not (math.isfinite(self.ramp) and 0 <= self.ramp <= self.share):
+            raise ValueError(
+                f"phase {self.name!r}: ramp is {self.ramp}; it is a share of the run, from 0 to the phase's own share "
+                f"of {self.share}"
+            )
         if self.basis not in ("shares", "tokens"):
             raise ValueError(f"phase {self.name!r}: basis is {self.basis!r}; use 'shares' or 'tokens'")
         for cell, weight in self.weights.items():
@@ -62,6 +71,26 @@ class Phase:
         if self.basis == "shares" and not sum(self.weights.values()) > 0:
             cells = ", ".join(sorted(self.weights)) or "none named"
             raise ValueError(f"phase {self.name!r}: no cell has a weight above 0 (cells: {cells}); give at least one")
+
+
+@dataclass(frozen=True)
+class RepeatMask:
+    """Leaves tokens out of the loss where a short pattern repeats itself many times over, as in broken pages.
+
+    Attributes:
+        longest_period: patterns of 1 to this many tokens are looked for.
+        repeats: a stretch counts when its pattern stands in it at least this many times in a row. Its first occurrence
+            stays in the loss.
+    """
+
+    longest_period: int = 13
+    repeats: int = 32
+
+    def __post_init__(self) -> None:
+        if self.longest_period < 1:
+            raise ValueError(f"repeat_mask.longest_period is {self.longest_period}; it must be at least 1 token")
+        if self.repeats < 2:
+            raise ValueError(f"repeat_mask.repeats is {self.repeats}; a repeat is at least 2 in a row")
 
 
 @dataclass(frozen=True)
@@ -78,6 +107,11 @@ class MixtureConfig:
             epoch and report it, or refuse to start.
         normalise: scale listed weights that do not sum to 1, and say so; otherwise they are refused.
         tail: what happens to the last, partial sequence of a cell: padded and masked, or dropped and counted.
+        simulate_budget: a run that is shorter than ``budget_tokens`` uses only its part of the sequences of each cell,
+            so that it repeats them as often as the full run would.
+        difficulty_bands: an epoch of a cell goes from easy to hard in this many bands, shuffled within each; 1 shuffles
+            the whole. More need token shards whose documents are ordered (``tokenize.order_by``).
+        repeat_mask: which repeated patterns are left out of the loss, or None.
     """
 
     phases: tuple[Phase, ...] = (Phase("all"),)
@@ -86,6 +120,9 @@ class MixtureConfig:
     exhausted: Literal["repeat", "stop"] = "repeat"
     normalise: bool = True
     tail: Literal["pad", "drop"] = "pad"
+    simulate_budget: bool = False
+    difficulty_bands: int = 1
+    repeat_mask: RepeatMask | None = None
 
     def __post_init__(self) -> None:
         if not self.phases:
@@ -98,6 +135,11 @@ class MixtureConfig:
         if abs(total - 1) > SHARE_TOLERANCE:
             shares = ", ".join(f"{phase.name} {phase.share}" for phase in self.phases)
             raise ValueError(f"the shares of mixture.phases sum to {total}, not 1 ({shares})")
+        if self.phases[0].ramp:
+            raise ValueError(
+                f"phase {self.phases[0].name!r}: ramp is {self.phases[0].ramp}; the first phase has none before it to "
+                "come from, set 0"
+            )
         if self.budget_tokens is not None and self.budget_tokens < 1:
             raise ValueError(f"mixture.budget_tokens is {self.budget_tokens}; it must be at least 1, or null")
         if self.max_epochs is not None:
@@ -107,6 +149,12 @@ class MixtureConfig:
                 raise ValueError(
                     "mixture.max_epochs needs mixture.budget_tokens: the tokens over which epochs are counted"
                 )
+        if self.simulate_budget and self.budget_tokens is None:
+            raise ValueError("mixture.simulate_budget needs mixture.budget_tokens: the tokens of the run to simulate")
+        if not 1 <= self.difficulty_bands <= MOST_BANDS:
+            raise ValueError(
+                f"mixture.difficulty_bands is {self.difficulty_bands}; give 1 (shuffle all) to {MOST_BANDS}"
+            )
         for name, value, allowed in (
             ("exhausted", self.exhausted, ("repeat", "stop")),
             ("tail", self.tail, ("pad", "drop")),
@@ -114,6 +162,11 @@ class MixtureConfig:
             if value not in allowed:
                 raise ValueError(f"mixture.{name} is {value!r}; use {allowed[0]!r} or {allowed[1]!r}")
         self._check_listed()
+
+    def effective_shares(self) -> tuple[float, ...]:
+        """The share of the run that each phase's weights count for: of a ramp, one half for each of its two sides."""
+        after = (*(phase.ramp for phase in self.phases[1:]), 0.0)
+        return tuple(phase.share - (phase.ramp - left) / 2 for phase, left in zip(self.phases, after, strict=True))
 
     def _check_listed(self) -> None:
         listed = [phase for phase in self.phases if phase.basis == "shares"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from marin.execution import StepError
 from marin.tokens.mixture.artifacts import Mixture
-from marin.tokens.mixture.order import MixtureOrder, OrderPhase
-from marin.tokens.mixture.packing import Batch, TokenStream, pack, packed_batches, sequence_count
+from marin.tokens.mixture.draws import Component
+from marin.tokens.mixture.order import MixtureOrder
+from marin.tokens.mixture.packing import Batch, TokenStream, first_sequences, pack, packed_batches, sequence_count
+from marin.tokens.mixture.report import order_phases
 from marin.tokens.shards.reading import document_ids
 
 __all__ = ["Batch", "MixtureLoader", "packed_batches"]
@@ -40,14 +43,29 @@ class MixtureLoader:
         self.total_sequences = total_sequences
         self.seed = seed
         self.names = tuple(sorted(mixture.components))
-        sizes = [sequence_count(mixture.components[name].tokens, sequence_length, mixture.tail) for name in self.names]
-        phases = [
-            OrderPhase(phase.share, tuple(phase.weights[name] for name in self.names)) for phase in mixture.phases
+        components = [
+            Component(
+                name,
+                sequence_count(mixture.components[name].tokens, sequence_length, mixture.tail),
+                first_sequences([shard.tokens for shard in mixture.components[name].shards], sequence_length),
+            )
+            for name in self.names
         ]
+        self.fraction = 1.0
+        if mixture.simulate_budget and mixture.budget_tokens is not None:
+            self.fraction = min(1.0, total_sequences * sequence_length / mixture.budget_tokens)
         try:
-            self.order = MixtureOrder(self.names, sizes, phases, total_sequences, seed)
+            self.order = MixtureOrder(
+                components,
+                order_phases(mixture.phases, self.names),
+                total_sequences,
+                seed,
+                bands=mixture.difficulty_bands,
+                fraction=self.fraction,
+            )
         except ValueError as error:
             raise StepError(str(error)) from error
+        self.sequences = {component.name: component.sequences for component in components}
         self._streams = [TokenStream.of(mixture.components[name]) for name in self.names]
         if mixture.exhausted == "stop":
             self._refuse_exhaustion(mixture.max_epochs or 1.0)
@@ -66,7 +84,25 @@ class MixtureLoader:
             (self._streams[component], sequence)
             for component, sequence in zip(refs.components.tolist(), refs.sequences.tolist(), strict=True)
         ]
-        return pack(reads, self.sequence_length, self.mixture.pad_id, components=refs.components, epochs=refs.epochs)
+        return pack(
+            reads,
+            self.sequence_length,
+            self.mixture.pad_id,
+            components=refs.components,
+            epochs=refs.epochs,
+            repeat_mask=self.mixture.repeat_mask,
+        )
+
+    def validation_batches(self, name: str, batch_size: int) -> Iterator[Batch]:
+        """A validation cell in stored order, every token once.
+
+        Raises:
+            ValueError: the run draws from the cell, so it is none to validate on.
+        """
+        if name not in self.mixture.validation:
+            cells = ", ".join(self.mixture.validation) or "none"
+            raise ValueError(f"{name!r} is drawn by the run; validation cells are {cells}")
+        return packed_batches(self.mixture.components[name], self.sequence_length, batch_size)
 
     def documents(self, place: int) -> list[str]:
         """Ids of the documents that have a token in the sequence at a place of the run, in their order."""
@@ -79,15 +115,15 @@ class MixtureLoader:
         return [ids[shard][document] for shard, document in within]
 
     def epochs(self, place: int | None = None) -> dict[str, float]:
-        """How often each component has been seen after ``place`` sequences (default: the whole run)."""
+        """Epochs of each component, over the sequences that the run uses of it, before ``place`` (default: the end)."""
         counts = self.order.counts(self.total_sequences if place is None else place)
         return {name: float(c / size) for name, c, size in zip(self.names, counts, self.order.sizes, strict=True)}
 
     def dropped_tokens(self) -> dict[str, int]:
         """Tokens of each component that no sequence holds: its tail when ``tail`` is ``"drop"``, otherwise none."""
         return {
-            name: max(0, self.mixture.components[name].tokens - int(size) * self.sequence_length)
-            for name, size in zip(self.names, self.order.sizes, strict=True)
+            name: max(0, self.mixture.components[name].tokens - count * self.sequence_length)
+            for name, count in self.sequences.items()
         }
 
     def report(self) -> dict[str, Any]:
@@ -98,6 +134,7 @@ class MixtureLoader:
         return {
             "sequence_length": self.sequence_length,
             "total_sequences": self.total_sequences,
+            "simulated_fraction": self.fraction,
             "phases": [
                 {"name": phase.name, "first": begin, "end": end}
                 for phase, begin, end in zip(self.mixture.phases, bounds, bounds[1:], strict=False)
@@ -105,7 +142,8 @@ class MixtureLoader:
             "components": [
                 {
                     "name": name,
-                    "sequences": int(self.order.sizes[index]),
+                    "sequences": self.sequences[name],
+                    "used_sequences": int(self.order.sizes[index]),
                     "dropped_tokens": dropped[name],
                     "drawn": int(counts[-1][index]),
                     "epochs": epochs[name],

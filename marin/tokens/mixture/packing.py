@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from marin.tokens.mixture.config import RepeatMask
+from marin.tokens.mixture.repeats import repeated_targets
 from marin.tokens.shards.artifacts import TokenShards
 from marin.tokens.shards.indexed import IndexedTokens, Offsets
 from marin.tokens.shards.reading import open_shard
@@ -28,6 +30,7 @@ class Batch:
         components: int16 [B], index of the component (0 without a mixture).
         epochs: int64 [B], how often the component had been seen before.
         sequences: int64 [B], number of the sequence within the component.
+        repeats: int32 [B], places that were taken out of the loss because a pattern repeats itself there.
     """
 
     tokens: npt.NDArray[np.int64]
@@ -38,6 +41,7 @@ class Batch:
     components: npt.NDArray[np.int16]
     epochs: npt.NDArray[np.int64]
     sequences: npt.NDArray[np.int64]
+    repeats: npt.NDArray[np.int32]
 
 
 class TokenStream:
@@ -107,6 +111,11 @@ def sequence_count(tokens: int, sequence_length: int, tail: str = "pad") -> int:
     return -(-tokens // sequence_length) if tail == "pad" else max(0, tokens - 1) // sequence_length
 
 
+def first_sequences(shard_tokens: Sequence[int], sequence_length: int) -> tuple[int, ...]:
+    """Number of the first sequence that begins in each shard of a stream, and the number of sequences."""
+    return tuple(-(-begin // sequence_length) for begin in (0, *itertools.accumulate(shard_tokens)))
+
+
 def pack(
     reads: Sequence[tuple[TokenStream, int]],
     sequence_length: int,
@@ -114,6 +123,7 @@ def pack(
     *,
     components: npt.NDArray[np.int16] | None = None,
     epochs: npt.NDArray[np.int64] | None = None,
+    repeat_mask: RepeatMask | None = None,
 ) -> Batch:
     """The batch of the given sequences.
 
@@ -123,6 +133,7 @@ def pack(
         pad_id: what fills a row that the stream does not fill.
         components: component of each row.
         epochs: epoch of each row.
+        repeat_mask: which repeated patterns to take out of the loss.
     """
     rows, length = len(reads), sequence_length
     window = np.empty((rows, length + 1), dtype=np.int64)
@@ -151,15 +162,23 @@ def pack(
     number = np.arange(bounds.size) - np.repeat(*_first_of_row(bounds, firsts))
     positions = np.arange(rows * length, dtype=np.int64)
     positions -= np.repeat(bounds, sizes)
+    tokens, targets = np.ascontiguousarray(window[:, :-1]), np.ascontiguousarray(window[:, 1:])
+    segments = np.repeat(number.astype(np.int32), sizes).reshape(rows, length)
+    repeats = np.zeros(rows, dtype=np.int32)
+    if repeat_mask is not None and rows:
+        repeated = repeated_targets(tokens, targets, segments, loss_mask, repeat_mask) & loss_mask
+        repeats += repeated.sum(axis=1, dtype=np.int32)
+        loss_mask &= ~repeated
     return Batch(
-        tokens=np.ascontiguousarray(window[:, :-1]),
-        targets=np.ascontiguousarray(window[:, 1:]),
-        segments=np.repeat(number.astype(np.int32), sizes).reshape(rows, length),
+        tokens=tokens,
+        targets=targets,
+        segments=segments,
         positions=positions.reshape(rows, length),
         loss_mask=loss_mask,
         components=np.zeros(rows, dtype=np.int16) if components is None else components,
         epochs=np.zeros(rows, dtype=np.int64) if epochs is None else epochs,
         sequences=np.array([sequence for _, sequence in reads], dtype=np.int64),
+        repeats=repeats,
     )
 
 

@@ -12,7 +12,7 @@ from marin.tokens.shards.artifacts import TokenShards
 logger = logging.getLogger(__name__)
 
 
-@step("tokens/mixture", version="1", cutoff=True)
+@step("tokens/mixture", version="2", cutoff=True)
 def build_mixture(cells: dict[str, TokenShards], config: MixtureConfig = MixtureConfig()) -> Mixture:
     """Check the cells, resolve their weights over the phases, and report them.
 
@@ -21,6 +21,7 @@ def build_mixture(cells: dict[str, TokenShards], config: MixtureConfig = Mixture
             weights do not fit them.
     """
     from marin.tokens.mixture.cells import CellTable
+    from marin.tokens.mixture.figure import render_shares
     from marin.tokens.mixture.report import build_report, render_html
     from marin.tokens.mixture.weights import epochs_over, resolve_weights
 
@@ -38,7 +39,7 @@ def build_mixture(cells: dict[str, TokenShards], config: MixtureConfig = Mixture
     for note in resolved.notes:
         logger.warning("%s", note)
     phases = tuple(
-        MixturePhase(phase.name, phase.share, weights)
+        MixturePhase(phase.name, phase.share, phase.ramp, weights)
         for phase, weights in zip(config.phases, resolved.phases, strict=True)
     )
     first = next(iter(cells.values()))
@@ -53,7 +54,9 @@ def build_mixture(cells: dict[str, TokenShards], config: MixtureConfig = Mixture
         notes=resolved.notes,
     )
     run.write_json("report.json", report)
-    run.write_bytes("report.html", render_html(report).encode("utf-8"))
+    figure = render_shares(report)
+    run.write_bytes("shares.svg", figure.encode("utf-8"))
+    run.write_bytes("report.html", render_html(report, figure).encode("utf-8"))
     budget = config.budget_tokens or sum(tokens.values())
     table = CellTable(
         tokenizer=first.tokenizer_sha256,
@@ -74,6 +77,9 @@ def build_mixture(cells: dict[str, TokenShards], config: MixtureConfig = Mixture
         budget_tokens=config.budget_tokens,
         exhausted=config.exhausted,
         tail=config.tail,
+        simulate_budget=config.simulate_budget,
+        difficulty_bands=config.difficulty_bands,
+        repeat_mask=config.repeat_mask,
     )
 
 

@@ -71,7 +71,7 @@ def epochs_over(
     budget = config.budget_tokens or sum(tokens.values())
     return {
         cell: budget
-        * math.fsum(p.share * weights[cell] for p, weights in zip(config.phases, phases, strict=True))
+        * math.fsum(share * weights[cell] for share, weights in zip(config.effective_shares(), phases, strict=True))
         / held
         for cell, held in tokens.items()
     }
@@ -95,8 +95,8 @@ def _cap(
         listed = {
             cell: budget
             * math.fsum(
-                phase.share * weights[cell]
-                for phase, weights, free in zip(config.phases, phases, adjustable, strict=True)
+                share * weights[cell]
+                for share, weights, free in zip(config.effective_shares(), phases, adjustable, strict=True)
                 if not free
             )
             for cell in over

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from marin.tokens.mixture.apportionment import BLOCK, SLOTS, Apportionment
+from marin.tokens.mixture.curve import ShareCurve
 
 WINDOW = 10_000
 
@@ -28,7 +29,7 @@ def mixtures() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("first", [0, 4_000_000_000])
 def test_every_window_is_within_two_of_exact(name: str, first: int):
     shares = mixtures()[name] / mixtures()[name].sum()
-    apportioned = Apportionment(shares)
+    apportioned = Apportionment(ShareCurve.level(shares))
     block = first // BLOCK
     slots = np.concatenate([apportioned.block(block + index)[0] for index in range(25)])
     for component, share in enumerate(shares):
@@ -42,7 +43,7 @@ def test_every_window_is_within_two_of_exact(name: str, first: int):
 
 def test_counts_have_the_closed_form_at_any_place():
     shares = mixtures()["skewed"]
-    apportioned = Apportionment(shares)
+    apportioned = Apportionment(ShareCurve.level(shares))
     slots = np.concatenate([apportioned.block(index)[0] for index in range(4)])
     for place in (0, 1, 2, 17, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 11):
         assert np.array_equal(apportioned.counts(place), np.bincount(slots[:place], minlength=200))
@@ -50,24 +51,24 @@ def test_counts_have_the_closed_form_at_any_place():
 
 def test_blocks_do_not_depend_on_what_was_asked_before():
     shares = mixtures()["dirichlet"]
-    kept = Apportionment(shares)
+    kept = Apportionment(ShareCurve.level(shares))
     for block in (5, 4, 1_000_000, 6, 0, SLOTS // BLOCK - 1, 5):
-        fresh, reused = Apportionment(shares).block(block), kept.block(block)
+        fresh, reused = Apportionment(ShareCurve.level(shares)).block(block), kept.block(block)
         assert np.array_equal(fresh[0], reused[0])
         assert np.array_equal(fresh[1], reused[1])
 
 
 def test_components_without_a_share_get_no_slot():
-    apportioned = Apportionment([0.0, 1.0, 0.0])
+    apportioned = Apportionment(ShareCurve.level([0.0, 1.0, 0.0]))
     assert set(apportioned.block(12)[0].tolist()) == {1}
 
 
 @pytest.mark.parametrize("shares", [[0.0, 0.0], [1.0, -1.0], [float("nan"), 1.0], [], [float("inf"), 1.0]])
 def test_impossible_shares_are_refused(shares: list[float]):
     with pytest.raises(ValueError, match="finite, not negative and not all zero"):
-        Apportionment(shares)
+        Apportionment(ShareCurve.level(shares))
 
 
 def test_slots_beyond_the_last_are_refused():
     with pytest.raises(IndexError):
-        Apportionment([1.0]).block(SLOTS // BLOCK)
+        Apportionment(ShareCurve.level([1.0])).block(SLOTS // BLOCK)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from marin.tokens.mixture.cells import CellTable
-from marin.tokens.mixture.config import MixtureConfig, Phase
+from marin.tokens.mixture.config import MixtureConfig, Phase, RepeatMask
 from marin.tokens.mixture.weights import InfeasibleMixture, epochs_over, resolve_weights
 
 TWO_PHASES = (
@@ -33,6 +33,9 @@ PUBLIC = {
         ({"budget_tokens": 0}, "budget_tokens is 0"),
         ({"exhausted": "wrap"}, "exhausted is 'wrap'"),
         ({"tail": "cut"}, "tail is 'cut'"),
+        ({"simulate_budget": True}, "simulate_budget needs mixture.budget_tokens"),
+        ({"difficulty_bands": 0}, "difficulty_bands is 0; give 1"),
+        ({"phases": (Phase("x", 0.5, ramp=0.1), Phase("y", 0.5))}, "'x': ramp is 0.1; the first phase has none"),
         ({"phases": (Phase("x", 1.0, "shares", {"a": 0.5, "b": 0.4}),), "normalise": False}, "'x' sum to 0.9"),
         (
             {"phases": (TWO_PHASES[0], Phase("y", 0.2, "shares", {"a": 1.0}))},
@@ -49,6 +52,33 @@ def test_a_bad_mixture_is_refused_when_it_is_read(arguments: dict, text: str):
 def test_a_phase_is_a_share_of_the_run(share: float):
     with pytest.raises(ValueError, match="phase 'x': share is"):
         Phase("x", share)
+
+
+@pytest.mark.parametrize("ramp", [-0.1, 0.6, float("nan")])
+def test_a_ramp_lies_within_its_phase(ramp: float):
+    with pytest.raises(ValueError, match=r"phase 'x': ramp is .* to the phase's own share of 0.5"):
+        Phase("x", 0.5, ramp=ramp)
+
+
+@pytest.mark.parametrize(("arguments", "text"), [((0, 8), "longest_period is 0"), ((5, 1), "repeats is 1")])
+def test_an_impossible_repeat_mask_is_refused(arguments: tuple[int, int], text: str):
+    with pytest.raises(ValueError, match=text):
+        RepeatMask(*arguments)
+
+
+def test_a_ramp_counts_half_for_each_of_its_sides():
+    config = MixtureConfig((Phase("main", 0.5), Phase("late", 0.5, weights={"b": 3.0}, ramp=0.2)))
+    assert config.effective_shares() == (pytest.approx(0.6), pytest.approx(0.4))
+    tokens = {"a": 300, "b": 100}
+    resolved = resolve_weights(config, tokens)
+    assert epochs_over(config, resolved.phases, tokens)["b"] == pytest.approx(400 * (0.6 * 0.25 + 0.4 * 0.5) / 100)
+
+
+def test_the_cap_counts_ramps():
+    phases = (Phase("main", 0.5, weights={"small": 0.0}), Phase("late", 0.5, weights={"small": 100.0}, ramp=0.5))
+    tokens = {"small": 100, "big": 8_000}
+    resolved = resolve_weights(MixtureConfig(phases, budget_tokens=10_000, max_epochs=4), tokens)
+    assert resolved.phases[1]["small"] == pytest.approx(4 * 100 / 10_000 / 0.25)
 
 
 def test_factors_on_token_counts_become_shares():

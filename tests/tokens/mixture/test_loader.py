@@ -9,8 +9,10 @@ import pytest
 from marin.execution import StepError, materialise
 from marin.tokens.mixture.artifacts import Mixture
 from marin.tokens.mixture.config import MixtureConfig, Phase
+from marin.tokens.mixture.curve import OrderPhase
+from marin.tokens.mixture.draws import Component
 from marin.tokens.mixture.loader import Batch, MixtureLoader
-from marin.tokens.mixture.order import MixtureOrder, OrderPhase
+from marin.tokens.mixture.order import MixtureOrder
 from marin.tokens.mixture.steps import build_mixture
 from tests.tokens.building import written_shards
 
@@ -144,7 +146,8 @@ def test_a_dropped_tail_never_pads(tmp_path):
 
 
 def test_serial_order_within_a_component_is_shuffled():
-    order = MixtureOrder(["a", "b"], [50_000, 30_000], [OrderPhase(1.0, (0.6, 0.4))], 80_000, seed=1)
+    components = [Component("a", 50_000), Component("b", 30_000)]
+    order = MixtureOrder(components, [OrderPhase(1.0, (0.6, 0.4))], 80_000, seed=1)
     refs = order.lookup(0, 80_000)
     for component in (0, 1):
         drawn = refs.sequences[refs.components == component].astype(float)

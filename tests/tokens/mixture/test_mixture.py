@@ -81,6 +81,45 @@ def test_a_cell_that_only_the_last_phase_uses_is_first_seen_there(tmp_path):
     assert seen == {"a": (0.0, pytest.approx(0.8, abs=2e-5)), "b": (0.8, pytest.approx(1.0, abs=2e-5))}
 
 
+def test_a_cell_of_weight_zero_is_there_to_be_measured_on_and_never_drawn(tmp_path):
+    phases = (
+        Phase("main", 0.8, "shares", {"a": 1.0, "held": 0.0, "b": 0.0}),
+        Phase("late", 0.2, "shares", {"a": 0.5, "held": 0.0, "b": 0.5}, ramp=0.1),
+    )
+    cells = {name: cell(name, 10) for name in ("a", "held", "b")}
+    mixture = materialise(build_mixture(cells, MixtureConfig(phases)), prefix=str(tmp_path))
+    assert mixture.validation == ("held",)
+    report = mixture.read_json("report.json")
+    rows = {row["name"]: row for row in report["cells"]}
+    assert {name: row["role"] for name, row in rows.items()} == {"a": "training", "b": "training", "held": "validation"}
+    assert rows["held"]["first_seen"] is None and rows["held"]["epochs"] == 0
+    assert rows["b"]["first_seen"] == pytest.approx(0.8, abs=0.01)
+    assert rows["b"]["course"][75:100:8] == pytest.approx([0.0, 0.1625, 0.5, 0.5], abs=0.07)
+    assert report["largest_window_error"] < 2
+    assert mixture.read("shares.svg").startswith(b"<svg")
+    loader = MixtureLoader(mixture, 16, seed=0, total_sequences=200)
+    assert "held" not in {loader.names[index] for index in loader.batch(0, 200).components}
+    batches = list(loader.validation_batches("held", 4))
+    assert sum(int((batch.tokens > 0).sum()) for batch in batches) == cells_tokens(mixture, "held")
+    with pytest.raises(ValueError, match="'a' is drawn by the run; validation cells are held"):
+        loader.validation_batches("a", 4)
+
+
+def cells_tokens(mixture, name: str) -> int:
+    return mixture.components[name].tokens
+
+
+def test_a_short_run_of_a_simulated_budget_repeats_its_cells_as_the_full_one(tmp_path):
+    config = MixtureConfig(budget_tokens=40_000, simulate_budget=True)
+    cells = {"a": cell("a", 300), "b": cell("b", 700)}
+    mixture = materialise(build_mixture(cells, config), prefix=str(tmp_path))
+    full, short = (MixtureLoader(mixture, 10, seed=0, total_sequences=total) for total in (4_000, 400))
+    assert full.epochs() == pytest.approx({"a": 4, "b": 4}, rel=0.01)
+    assert short.epochs() == pytest.approx({"a": 4, "b": 4}, rel=0.05)
+    assert len(set(short.batch(0, 400).tokens[:, 0].tolist())) <= 101
+    assert short.report()["simulated_fraction"] == pytest.approx(0.1)
+
+
 def test_a_place_of_the_run_leads_back_to_its_documents(tokens_prefix, corpus):
     handle = tokenize(CORPUS, train_tokenizer(CORPUS, SMALL_TOKENIZER), Selection(), TokenizeConfig(shard_bytes=10_000))
     mixture = materialise(build_mixture({"all": handle}), prefix=str(tokens_prefix))

@@ -65,6 +65,7 @@ def test_types_and_shapes_are_those_of_the_contract(tmp_path):
         "components": ("int16", (2,)),
         "epochs": ("int64", (2,)),
         "sequences": ("int64", (2,)),
+        "repeats": ("int32", (2,)),
     }
     assert batch.tokens.flags.c_contiguous
     assert batch.targets.flags.c_contiguous
