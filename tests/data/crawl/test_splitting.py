@@ -25,6 +25,22 @@ def _records(count=40):
 
 PLAIN = b"".join(_records())
 GZIP = b"".join(gzip.compress(item, mtime=0) for item in _records())
+ZSTD = b"".join(zstandard.compress(item) for item in _records())
+DICTIONARY = zstandard.train_dictionary(4096, [item[n : n + 400] for item in _records() for n in range(0, 2000, 400)])
+
+
+def _skippable(mark, content):
+    return bytes([mark]) + b"\x2a\x4d\x18" + len(content).to_bytes(4, "little") + content
+
+
+def _with_dictionary(content):
+    packer = zstandard.ZstdCompressor(dict_data=DICTIONARY)
+    frames = [packer.compress(item) for item in _records()]
+    return _skippable(0x5D, content) + b"".join(_skippable(0x50, b"index") + frame for frame in frames)
+
+
+WITH_DICTIONARY = _with_dictionary(DICTIONARY.as_bytes())
+KINDS = {"plain": PLAIN, "gzip": GZIP, "zstd": ZSTD, "zstd with a dictionary": WITH_DICTIONARY}
 
 
 def _spans(data, part_bytes):
@@ -41,7 +57,7 @@ def _read_parts(data, spans):
     return [record for records, _ in parts for record in records], [report for _, report in parts]
 
 
-@pytest.mark.parametrize("data", [PLAIN, GZIP], ids=["plain", "gzip"])
+@pytest.mark.parametrize("data", KINDS.values(), ids=KINDS.keys())
 @pytest.mark.parametrize("parts", [2, 3, 7, 30, 1000])
 def test_the_parts_together_are_the_file(data, parts):
     spans = _spans(data, len(data) // parts)
@@ -53,7 +69,7 @@ def test_the_parts_together_are_the_file(data, parts):
     assert not any(report.crossed or report.truncated or report.damaged for report in reports)
 
 
-@pytest.mark.parametrize("data", [PLAIN, GZIP], ids=["plain", "gzip"])
+@pytest.mark.parametrize("data", KINDS.values(), ids=KINDS.keys())
 def test_parts_are_about_equal(data):
     spans = _spans(data, len(data) // 5)
     sizes = [(span.end or len(data)) - span.begin for span in spans]
@@ -65,7 +81,7 @@ def test_parts_are_about_equal(data):
     [
         gzip.compress(PLAIN),
         zstandard.ZstdCompressor().compress(PLAIN),
-        b"".join(zstandard.ZstdCompressor().compress(item) for item in _records()),
+        _skippable(0x5D, DICTIONARY.as_bytes()) + zstandard.ZstdCompressor(dict_data=DICTIONARY).compress(PLAIN),
         b"no archive " * 10_000,
         gzip.compress(_records()[0])[:40] * 100,
         b"",
@@ -86,7 +102,7 @@ def test_a_stream_that_cannot_seek_is_one_span():
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_damage_in_any_place_loses_no_more_in_parts_than_in_one(data):
-    kind = data.draw(st.sampled_from([PLAIN, GZIP]))
+    kind = data.draw(st.sampled_from(list(KINDS.values())))
     damaged = bytearray(kind)
     at = data.draw(st.integers(0, len(kind) - 40))
     damaged[at : at + 40] = data.draw(st.binary(min_size=40, max_size=40))
@@ -111,3 +127,20 @@ def test_an_archive_within_a_record_does_not_hide_the_record_and_is_said():
     assert [record.headers["warc-target-uri"] for record in records if "nested" in str(record.headers)] == [
         "http://nested.example/"
     ]
+
+
+@pytest.mark.parametrize(
+    "content", [DICTIONARY.as_bytes(), zstandard.compress(DICTIONARY.as_bytes())], ids=["plain", "packed"]
+)
+def test_frames_that_need_the_dictionary_at_the_beginning_are_read(content):
+    records, report = _read(_with_dictionary(content))
+    assert [(record.headers, record.block) for record in records] == [
+        (record.headers, record.block) for record in _read(PLAIN)[0]
+    ]
+    assert not (report.damaged or report.truncated or report.one_member)
+
+
+def test_without_its_dictionary_every_frame_is_damaged_and_counted():
+    records, report = _read(_with_dictionary(zstandard.compress(b"x" * 100)[:-6]))
+    assert {record.fault for record in records} == {"damaged"}
+    assert len(report.damaged) == len(records) >= 1

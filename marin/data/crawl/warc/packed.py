@@ -5,7 +5,8 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, BinaryIO, Literal
 
 import zstandard
@@ -18,15 +19,27 @@ _PROBE = 64
 _PROBE_INPUT = 64 * 1024
 _ZSTD_INPUT = 1024
 """A zstd block of a few bytes can stand for 128 KiB, so input goes in by this much at a time."""
+_SKIPPABLE = b"\x2a\x4d\x18"
+"""What a zstd frame has behind a byte from 0x50 to 0x5f that is to be passed over (RFC 8878, section 3.1.2)."""
+_DICTIONARY = b"\x5d" + _SKIPPABLE
+_LONGEST_DICTIONARY = 128 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A way of packing: what every member begins with, and how much input is given to it at a time."""
+    """A way of packing.
+
+    Attributes:
+        magic: what every member begins with.
+        member: begins to unpack a member.
+        input_bytes: how much input is given to it at a time.
+        skips: whether frames may stand between members that are to be passed over.
+    """
 
     magic: bytes
     member: Callable[[], Any]
     input_bytes: int
+    skips: bool = False
 
 
 class _GzipMember:
@@ -66,8 +79,9 @@ def _until_error(inflater: Any, data: bytes) -> bytes:
 class _ZstdMember:
     """One zstd frame that is unpacked."""
 
-    def __init__(self) -> None:
-        self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+    def __init__(self, dictionary: zstandard.ZstdCompressionDict | None = None) -> None:
+        context = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=1 << 31)
+        self._frame = context.decompressobj()
 
     @property
     def eof(self) -> bool:
@@ -85,7 +99,35 @@ class _ZstdMember:
 
 
 GZIP = Packing(b"\x1f\x8b\x08", _GzipMember, 16 * 1024)
-ZSTD = Packing(b"\x28\xb5\x2f\xfd", _ZstdMember, _ZSTD_INPUT)
+ZSTD = Packing(b"\x28\xb5\x2f\xfd", _ZstdMember, _ZSTD_INPUT, skips=True)
+
+
+def packing_of(stream: BinaryIO) -> Packing | None:
+    """How a file is packed, by its beginning, where the stream stands; None when it is not.
+
+    A zstd file may begin with a dictionary that all its frames need, which may be packed itself
+    (https://iipc.github.io/warc-specifications/specifications/warc-zstd/). One that cannot be read is none: the frames
+    are damaged then.
+    """
+    head = stream.read(8)
+    if head.startswith(GZIP.magic[:2]):
+        return GZIP
+    if not head.startswith(_DICTIONARY):
+        return ZSTD if head.startswith(ZSTD.magic) else None
+    size = int.from_bytes(head[4:], "little")
+    dictionary = _dictionary(stream.read(size)) if size <= _LONGEST_DICTIONARY else None
+    return replace(ZSTD, member=partial(_ZstdMember, dictionary))
+
+
+def _dictionary(data: bytes) -> zstandard.ZstdCompressionDict | None:
+    try:
+        if data.startswith(ZSTD.magic):
+            data = zstandard.ZstdDecompressor().decompress(data, max_output_size=_LONGEST_DICTIONARY)
+        dictionary = zstandard.ZstdCompressionDict(data)
+        zstandard.ZstdDecompressor(dict_data=dictionary)
+    except zstandard.ZstdError:
+        return None
+    return dictionary
 
 
 class PackedStream:
@@ -140,8 +182,14 @@ class PackedStream:
 
     def _begin(self) -> bool:
         """Begin the next member; False at the end of the file."""
-        while self._raw.fill(1) and self._raw.data[0] == 0:  # padding
-            self._raw.skip(1)
+        while self._raw.fill(1):
+            if self._raw.data[0] == 0:  # padding
+                self._raw.skip(1)
+            elif not self._at_skippable():
+                break
+            elif not self._pass(8 + int.from_bytes(self._raw.copy(4, 8), "little")):
+                self.fault = "truncated"
+                return False
         if not self._raw.fill(1):
             return False
         self.member_offset, self.member_begin = self._raw.offset, self._given
@@ -153,6 +201,22 @@ class PackedStream:
             return False
         self._member = self._packing.member()
         return True
+
+    def _at_skippable(self) -> bool:
+        return (
+            self._packing.skips
+            and self._raw.fill(8)
+            and 0x50 <= self._raw.data[0] <= 0x5F
+            and self._raw.copy(1, 4) == _SKIPPABLE
+        )
+
+    def _pass(self, size: int) -> bool:
+        """Pass over some bytes of the file; False where it ends before."""
+        while size and self._raw.fill(1):
+            passed = min(size, len(self._raw.data))
+            self._raw.skip(passed)
+            size -= passed
+        return not size
 
 
 def next_member(stream: BinaryIO, offset: int, packing: Packing = GZIP) -> int:
@@ -184,14 +248,17 @@ def begins_a_record(data: bytes, packing: Packing = GZIP) -> bool:
     return content.startswith(b"WARC/")
 
 
-def first_member(stream: BinaryIO, *, most_bytes: int) -> int:
-    """Length of the gzip member at the start of a stream, or -1 when there is none or it holds more than that."""
-    packed = PackedStream(stream, 0, GZIP)
+def second_member(stream: BinaryIO, packing: Packing, *, most_bytes: int) -> int:
+    """Place of the member behind the first one of a file, where the stream stands; -1 when there is none, or the first
+    holds more than so many bytes."""
+    packed = PackedStream(stream, 0, packing)
     size = 0
+    first = -1
     while content := packed.read(_CHUNK):
-        if packed.member_offset:
+        first = packed.member_offset if first < 0 else first
+        if packed.member_offset != first:
             return packed.member_offset
         size += len(content)
         if size > most_bytes:
             return -1
-    return packed.member_offset or -1
+    return packed.member_offset if packed.member_offset != first else -1

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from fastwarc.warc import ArchiveIterator, WarcRecord
 
 from marin.data.crawl.warc.framing import framed_records
-from marin.data.crawl.warc.packed import GZIP, ZSTD, PackedStream, Packing, begins_a_record, next_member
+from marin.data.crawl.warc.packed import GZIP, ZSTD, PackedStream, Packing, begins_a_record, next_member, packing_of
 from marin.data.crawl.warc.record import MAX_BLOCK, RawRecord
 from marin.data.crawl.warc.window import Window
 
@@ -89,7 +89,8 @@ def _reader_of(head: bytes) -> Callable[[OpenStream, FileReport, Span], Iterator
         return _read_gzip
     if head.startswith(b"WARC/"):
         return _read_plain
-    if head.startswith(ZSTD.magic) or next_member(io.BytesIO(head), 0, ZSTD) >= 0:
+    packing = packing_of(io.BytesIO(head))
+    if (packing is not None and packing.magic == ZSTD.magic) or next_member(io.BytesIO(head), 0, ZSTD) >= 0:
         return _read_zstd
     return _read_gzip if next_member(io.BytesIO(head), 0, GZIP) >= 0 else _read_plain
 
@@ -187,7 +188,9 @@ def _read_plain(open_stream: OpenStream, report: FileReport, span: Span) -> Iter
 
 
 def _read_zstd(open_stream: OpenStream, report: FileReport, span: Span) -> Iterator[RawRecord]:
-    return _walk(open_stream, span.begin, ZSTD, report, span)
+    with open_stream() as stream:
+        packing = packing_of(stream)
+    return _walk(open_stream, span.begin, packing or ZSTD, report, span)
 
 
 _UNREADABLE = (OSError, ValueError, EOFError)
