@@ -145,7 +145,7 @@ def _members(task: _LookUp) -> list[Row]:
     wanted = frozenset(task.clusters)
     return _first_of_each(
         [
-            Row(document_id, reason or "", kept or document_id, 1.0 if containment is None else containment, cluster)
+            Row(document_id, reason or "", kept or document_id, containment, cluster)
             for document_id, reason, kept, containment, cluster in zip(*columns.values(), strict=True)
             if cluster is not None and hash_of(cluster) in wanted
         ]

@@ -44,12 +44,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the verdicts; of a document that stays, ``reason`` is empty and ``duplicate_of`` its own id."""
+    """A row of the verdicts; of a document that stays, ``reason`` is empty and ``duplicate_of`` its own id.
+
+    ``containment`` is None where no text was compared.
+    """
 
     id: str
     reason: str
     duplicate_of: str
-    containment: float
+    containment: float | None
     cluster: str
 
     @property

@@ -56,7 +56,7 @@ class Member:
     shown: Shown
     reason: str
     duplicate_of: str
-    containment: float
+    containment: float | None
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Checked:
         id: its id.
         duplicate_of: id of the document that stays.
         reason: why it was removed.
-        stated: containment in the verdict.
+        stated: containment in the verdict, None where no text was compared.
         found: containment found again from both texts.
         right: whether that is enough; documents of one address need no equal text.
     """
@@ -96,7 +96,7 @@ class Checked:
     id: str
     duplicate_of: str
     reason: str
-    stated: float
+    stated: float | None
     found: float
     right: bool
 

@@ -88,7 +88,7 @@ VERDICTS = (
     Verdict("c", "c"),
     Verdict("g", "c", EXACT, "c", 1.0),
     Verdict("h", "h"),
-    Verdict("i", "h", URL, "h", 0.0),
+    Verdict("i", "h", URL, "h"),
     Verdict("d", "d"),
     Verdict("e", "d"),
 )
@@ -204,6 +204,8 @@ def test_the_page_stands_alone_and_text_of_documents_is_no_markup(both: tuple[di
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page
     assert not re.search(r"(?:src|href)=", page)
     assert "http://web.invalid/a" in page
+    assert re.search(r"duplicate_fuzzy: 0\.9000 of it\s+is in <code>a</code>", page)
+    assert re.search(r"duplicate_url: it\s+gives way to <code>h</code>", page)
     assert re.search(r"<del>[^<]+</del>\s*<ins>changed0x", page)
 
 
