@@ -10,14 +10,21 @@ PROBE = "café naïve 東京"
 LABELS = ("utf-4", "windows-UTF-8", "unicode", "none", '"utf-8"', "utf8;", "x-unknown-charset", "")
 
 
+def with_probe(marker: str, probe: str) -> str:
+    """A page that begins with a few words before its heading."""
+    return html_page(marker).replace("<article>", f"<article><p>{probe}</p>")
+
+
 def test_every_page_comes_out_and_bad_labels_are_counted(tmp_path):
     records = [warcinfo()]
     for number, label in enumerate(LABELS):
-        body = html_page(f"label{number}mark {PROBE}").encode()
+        body = with_probe(f"label{number}mark", f"{PROBE} Журнал").encode()
         records.append(
             record(http(body, f"Content-Type: text/html; charset={label}"), uri=f"http://c{number}.example/")
         )
-    records.append(record(http(html_page("legacymark café").encode("cp1252")), uri="http://legacy.example/"))
+    records.append(
+        record(http(with_probe("legacymark", "café déjà vu").encode("cp1252")), uri="http://legacy.example/")
+    )
     bogus = html_page(f"metamark {PROBE}", head='<meta charset="bogus-8859">').encode()
     records.append(record(http(bogus, "Content-Type: text/html"), uri="http://meta.example/"))
 
@@ -29,6 +36,6 @@ def test_every_page_comes_out_and_bad_labels_are_counted(tmp_path):
     texts = {document.url: document.text for document in iterate_documents(documents)}
     assert len(texts) == 10
     legacy = texts.pop("http://legacy.example/")
-    assert "legacymark café" in legacy
+    assert "café déjà vu" in legacy
     assert all(PROBE in text for text in texts.values())
     assert documents.read_json("extraction.json")["flags"]["charset_label_wrong"] >= 6

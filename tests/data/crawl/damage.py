@@ -39,6 +39,7 @@ _JUNK = (
     b":",
     b"Content-Length: 9\r\n",
 )
+_APART = 1200
 _BORDER = 6
 """Bytes around a border between records that belong to both."""
 
@@ -76,8 +77,12 @@ def damaged(choice: random.Random, whole: Archive, times: int) -> tuple[bytes, l
     """The bytes of an archive with changes in some places, and the records that each of them touches."""
     data = bytearray(whole.data)
     touched: list[set[int]] = []
-    # From the back, so that the places of what comes before do not move.
+    last = 2 * len(data)
+    # From the back, so that the places of what comes before do not move; apart, so that none reaches into another.
     for at in sorted((choice.randrange(len(data)) for _ in range(times)), reverse=True):
+        if last - at < _APART:
+            continue
+        last = at
         size = choice.choice((1, 2, 4, 16, 40, 100, 1000))
         match choice.choice(("flip", "change", "cut", "double", "insert", "end")):
             case "flip":

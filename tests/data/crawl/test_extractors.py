@@ -190,3 +190,15 @@ def test_stripping_keeps_text_and_drops_scripts():
 def test_the_depth_of_a_page_with_an_endless_tag_is_found_at_once():
     assert nesting_depth("<b>" * 20 + "<" + "a" * 1_000_000, 10) == 11
     assert nesting_depth("<b>" * 5 + "<" * 20 + "a" * 1_000_000, 10) == 5
+
+
+def test_what_follows_a_plaintext_tag_is_read_in_linear_time():
+    def cost(count):
+        html = "<html><body><p>Words before it.</p><plaintext>" + "<textarea>" * count + "<p>Words after it.</p>"
+        began = time.process_time()
+        extractor("resiliparse", 512)(html)
+        return time.process_time() - began
+
+    cost(100)
+    assert cost(40_000) < 20 * cost(4_000) + 0.3
+    assert "Words in it." in extractor("resiliparse", 512)("<p>Words before it.</p><PlainText><p>Words in it.</p>")

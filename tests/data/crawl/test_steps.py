@@ -198,7 +198,7 @@ def test_the_texts_of_a_wet_file_are_documents_as_they_stand(tmp_path):
     by_url = {document.url: document for document in iterate_documents(documents)}
     assert [by_url[f"http://site.example/{n}"].text for n in (0, 1)] == texts[:2]
     metadata = json.loads(by_url["http://site.example/0"].metadata)
-    assert (metadata["extractor"], metadata["extractor_version"], metadata["charset"]) == ("archive", "2", "utf-8")
+    assert (metadata["extractor"], metadata["extractor_version"], metadata["charset"]) == ("archive", "3", "utf-8")
     assert "amidst paragraph 5" in by_url["http://amidst.example/"].text
     assert documents.read_json("extraction.json")["flow"] == {
         "unit": "records",

@@ -109,6 +109,7 @@ _TAG = re.compile(
     + r'|(/?)([a-zA-Z][^\s/>]*+)([^>"]*+(?:"[^"]*+"[^>"]*+)*+)>|!--.*?-->|[!?/][^>]*+>)',
     re.DOTALL,
 )
+_PLAINTEXT = re.compile(r"<plaintext(?=[\s/>])[^>]*>", re.IGNORECASE)
 _SOURCE_CODE = re.compile(r"<(?:!--|([sS](?:[cC][rR][iI][pP][tT]|[tT][yY][lL][eE]))(?=[\s>]))")
 _WIDE = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _LINE = "\0"
@@ -133,8 +134,14 @@ def read_page(html: str, *, max_depth: int = 512) -> Page:
     except UnicodeEncodeError:  # surrogates, which UTF-8 does not hold
         body = HTMLTree.parse(source.encode("utf-8", "replace").decode()).body
     page = Page()
-    if body is not None:
-        _read_markup(body.html, page, max_depth)
+    if body is None:
+        return page
+    markup = body.html
+    if "<plaintext>" in markup:
+        # What follows it is written out as it was, tags and all; as preformatted text it is markup again.
+        tree = HTMLTree.parse(_PLAINTEXT.sub("<pre>", source).encode("utf-8", "replace").decode())
+        markup = tree.body.html if tree.body is not None else ""
+    _read_markup(markup, page, max_depth)
     return page
 
 

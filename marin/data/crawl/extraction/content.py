@@ -61,6 +61,7 @@ SPARSE = 0.25
 
 _UNSPLIT = frozenset({"p", "li", "pre", "td", "th", "tr", "blockquote", "dd", "dt"})
 _SHORT = 20
+_SHORT_LEAD = 10
 
 
 def main_blocks(page: Page) -> list[Block]:
@@ -216,7 +217,7 @@ def _within(blocks: Sequence[Block], prose: Sequence[int]) -> list[Block]:
         kept[index] = (
             first <= index <= last
             or block.kind in (Kind.CODE, Kind.CELL, Kind.ITEM)
-            or (block.kind is Kind.PARAGRAPH and index > last and block.size > _SHORT)
+            or (block.kind is Kind.PARAGRAPH and block.size > (_SHORT if index > last else _SHORT_LEAD))
         )
     _keep_whole_rows(blocks, kept)
     follows = False

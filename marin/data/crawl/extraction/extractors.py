@@ -19,7 +19,7 @@ STRIPPED = "strip-tags"
 ARCHIVED = "archive"
 """Name of what somebody else extracted: the texts of WET files."""
 
-_VERSION = 2
+_VERSION = 3
 """Raised when the scorer on resiliparse's tree, or the fallback, changes what comes out."""
 
 # The name is possessive: given back sign by sign, a long one without an end would cost the square of its length.
