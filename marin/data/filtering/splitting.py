@@ -11,6 +11,7 @@ A piece between spaces is cut without regard to its neighbours, so that a piece 
 from __future__ import annotations
 
 import re
+import string
 import unicodedata
 
 from marin.data.filtering.english import special_pieces
@@ -45,8 +46,9 @@ _BEFORE_STOP = frozenset(_QUOTES + _SIGNS + "0123456789%²-+|")
 _SMALL = frozenset({"Ll", "Lo", "Lm", "Mn", "Mc"})
 _LETTER = r"[^\W\d_]"
 _QUOTE_CLASS = re.escape(_QUOTES)
+# All that it finds begins with one of the first signs, so that other places are passed over at once.
 _INFIX = re.compile(
-    rf"(\.\.+|…|(?<=[0-9])[+\-*^](?=[0-9-])"
+    rf"(?=[.…+*^,–—~:<>=/-])(\.\.+|…|(?<=[0-9])[+\-*^](?=[0-9-])"
     rf"|(?<=[{_QUOTE_CLASS}]|[^\W\d_A-Z])\.(?=[A-ZÀ-ÖØ-ÞΑ-ΩА-Я{_QUOTE_CLASS}])|(?<={_LETTER}),(?={_LETTER})"
     rf"|(?<=[^\W_])(?:——|---?|[-–—~])(?={_LETTER})|(?<=[^\W_])[:<>=/](?={_LETTER}))"
 )
@@ -65,6 +67,11 @@ _UNIT = re.compile(
     r"|(?:US|C|A)?[$]|[£€¥฿₽﷼\u20a0-\u20bf])\Z"
 )
 _UNIT_ENDS = frozenset("m²³ga%dntbzhBMKGTrs+" + _CURRENCY)
+_LONGEST_UNIT = 4
+_PLAIN = frozenset(string.ascii_letters + string.digits)
+_STAYS_AT_START = _PLAIN - set("UCA")
+_STAYS_AT_END = _PLAIN - _UNIT_ENDS - {"s", "S"}
+"""What nothing comes off from, which spares most pieces the longer look."""
 _SCHEME = re.compile(r"[\w+.-]{2,}://")
 _HOST_LETTER = r"[A-Za-z0-9\u00a1-\uffff]"
 _HOST = re.compile(
@@ -72,6 +79,8 @@ _HOST = re.compile(
     r"(?:[/?#]\S*)?"
 )
 _LONGEST_REJOINED = 3
+_UNJOINED = " " * _LONGEST_REJOINED
+"""Before the first word: too long to be joined with it."""
 _USERS = 8
 """Signs @ in one piece after which a host is looked for."""
 
@@ -105,8 +114,11 @@ def _split_ascii(piece: str) -> list[str]:
             return [*before, core + stop]
         if not _final_stop(piece):
             return _split_spaced(piece)
-    if core[-1] in _UNIT_ENDS and not core.isalpha() and core not in specials:
-        return _split_spaced(piece)
+    if core not in specials:
+        if core[-1] in _UNIT_ENDS and not core.isalpha():
+            return _split_spaced(piece)
+        if len(core) >= _LONGEST_REJOINED and len(before) < 2 and len(after) + len(stop) < 2:
+            return [*before, core, *after, *stop]
     return _rejoined([*before, *specials.get(core, (core,)), *after, *stop], specials)
 
 
@@ -128,14 +140,14 @@ def _split_spaced(piece: str) -> list[str]:
     after: list[str] = []
     # The edges, until nothing more comes off, or what is left is a known contraction or abbreviation.
     while piece and piece not in specials:
-        start = _prefix(piece)
+        start = 0 if piece[0] in _STAYS_AT_START else _prefix(piece)
         rest = piece[start:]
         if start:
             before.append(piece[:start])
             if rest in specials:
                 piece = rest
                 break
-        end = _suffix(rest)
+        end = 0 if rest[-1:] in _STAYS_AT_END else _suffix(rest)
         if end:
             after.append(rest[-end:])
             rest = rest[:-end]
@@ -155,12 +167,14 @@ def _split_spaced(piece: str) -> list[str]:
 
 def _rejoined(words: list[str], specials: dict[str, tuple[str, ...]]) -> list[str]:
     """Words with neighbours that read like a face or an abbreviation put together again, as in ``(see below):``."""
-    joined = words[:1]
-    for word in words[1:]:
-        short = len(joined[-1]) + len(word) <= _LONGEST_REJOINED
-        if short and specials.get(joined[-1] + word) == (joined[-1] + word,):
-            joined[-1] += word
+    joined: list[str] = []
+    last = _UNJOINED
+    for word in words:
+        if len(last) + len(word) <= _LONGEST_REJOINED and specials.get(last + word) == (last + word,):
+            last += word
+            joined[-1] = last
         else:
+            last = word
             joined.append(word)
     return joined
 
@@ -191,6 +205,8 @@ def _suffix(piece: str) -> int:
     if last in "sS" and piece[-2:-1] in ("'", "’"):
         return 2
     if last in _UNIT_ENDS:
+        if piece[-_LONGEST_UNIT - 1 :].isalpha():
+            return 0
         unit = _UNIT.search(piece, max(0, len(piece) - 6))
         return len(piece) - unit.start() if unit else 0
     return 1 if not last.isascii() and unicodedata.category(last) == "So" else 0
@@ -237,7 +253,9 @@ def _inside(piece: str) -> list[str]:
     if not _MAY_SPLIT.search(piece):
         return [piece]
     words = [part for part in _INFIX.split(piece) if part]
-    return [part for word in words for part in _icons(word)] if _MAYBE_ICON.search(piece) else words
+    if piece.isascii() or not _MAYBE_ICON.search(piece):
+        return words
+    return [part for word in words for part in _icons(word)]
 
 
 def _icons(word: str) -> list[str]:

@@ -40,6 +40,7 @@ KINDS = (len(STOP_WORDS) + 1) << STOP_WORD_SHIFT
 """Kinds are below this."""
 
 _STOP_NUMBERS = {word: number << STOP_WORD_SHIFT for number, word in enumerate(STOP_WORDS, start=1)}
+_PLAIN_WORD = SPOKEN | ALPHABETIC
 _ASCII_SIGNS = frozenset(string.punctuation)
 _REMEMBERED = 64
 """Characters of the longest piece that is remembered."""
@@ -124,16 +125,22 @@ class WordTable:
         cuts = list(map(split_piece, pieces))
         counts = np.array(list(map(len, cuts)), np.int64)
         flat = list(chain.from_iterable(cuts))
-        known, number_of = len(self._words), self._words.setdefault
-        numbers = [number_of(word, len(self._words)) for word in flat]
-        new = list(dict.fromkeys(word for word, number in zip(flat, numbers, strict=True) if number >= known))
+        known = self._words
+        new = [word for word in dict.fromkeys(flat) if word not in known]
+        known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
         first = len(self._counts.values)
         self._starts.extend(len(self._cut.values) + np.cumsum(counts) - counts)
         self._counts.extend(counts)
         self._marks.extend(list(map(marks_of, pieces)))
-        self._cut.extend(numbers)
+        self._cut.extend(list(map(known.__getitem__, flat)))
         self._lengths.extend(list(map(len, new)))
-        self._kinds.extend(list(map(_kind, new)))
+        # Plain words of English are told here, to spare a call for each.
+        self._kinds.extend(
+            [
+                _PLAIN_WORD if word.isalpha() and word.isascii() and word not in _STOP_NUMBERS else _kind(word)
+                for word in new
+            ]
+        )
         self._plain_hashes.extend([word_hash(plain) if plain else 0 for plain in map(plain_word, new)])
         return dict(zip(pieces, range(first, first + len(pieces)), strict=True))
 
