@@ -54,10 +54,11 @@ def deal_out(stem: str, hashes: Hashes, parts: int, columns: Sequence[NDArray[An
         columns: what is left of each row.
     """
     chosen = part_of(hashes, parts)
+    order = np.argsort(chosen, kind="stable")
+    ends = np.searchsorted(chosen[order], np.arange(parts), side="right")
     files: list[Intermediate | None] = []
-    for part in range(parts):
-        rows = chosen == part
-        files.append(store_columns(f"{stem}-{part:05d}.npy", *(c[rows] for c in columns)) if rows.any() else None)
+    for part, rows in enumerate(np.split(order, ends[:-1])):
+        files.append(store_columns(f"{stem}-{part:05d}.npy", *(c[rows] for c in columns)) if len(rows) else None)
     return tuple(files)
 
 

@@ -12,7 +12,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +131,7 @@ def claim_spans(task: ClaimTask) -> Claimed:
 
 
 def _repeats(task: ClaimTask) -> Repeats:
-    columns: list[list[NDArray[Any]]] = [[np.zeros(0, np.int64)] for _ in range(5)]
+    columns: list[list[NDArray[np.int32]]] = [[np.zeros(0, np.int32)] for _ in range(5)]
     for grams, places in zip(task.grams, task.places, strict=True):
         if grams is None or places is None:
             continue
@@ -140,7 +139,7 @@ def _repeats(task: ClaimTask) -> Repeats:
         shard, of_row, of_place = load_columns(places)
         repeated = shard >= 0
         for column, values in zip(columns, (row, place, shard, of_row, of_place), strict=True):
-            column.append(values[repeated].astype(np.int64))
+            column.append(values[repeated])
     return Repeats(*(np.concatenate(column) for column in columns))
 
 

@@ -6,6 +6,7 @@ Imports pyarrow and numpy; import this module inside step bodies only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from marin.data.filtering.words import WordTable, plain_hashes_of
 from marin.execution import Intermediate, current_run
 
 Files = tuple[Intermediate | None, ...]
+
+_BLOCKS = 16
+"""Blocks of a part that are sorted one after the other."""
 
 
 @dataclass(frozen=True)
@@ -161,31 +165,42 @@ def collect_grams(task: CollectTask) -> Collected:
 def place_grams(task: PlaceTask) -> list[Intermediate | None]:
     """For each shard the preferred places of its n-grams of one part, in the order in which they were sent."""
     there = [at for at, file in enumerate(task.grams) if file is not None]
-    loaded = [load_columns(file) for file in task.grams if file is not None]
     if not there:
         return [None] * len(task.grams)
-    hashes, rows, places = (np.concatenate([columns[n] for columns in loaded]) for n in range(3))
-    sizes = [len(columns[0]) for columns in loaded]
+    columns: list[tuple[NDArray[Any], ...]] = [tuple(load_columns(file)) for file in task.grams if file is not None]
+    sizes = [len(of_shard[0]) for of_shard in columns]
+    order = np.concatenate(_order(task, there, [rows for _, rows, _ in columns]))
+    hashes, rows, places = (np.concatenate(of_all) for of_all in zip(*columns, strict=True))
+    del columns
+    first = np.empty(len(hashes), np.int64)
+    for block in range(_BLOCKS):
+        # Block by block, since sorting takes several times the room of what is sorted.
+        chosen = np.flatnonzero(hashes % np.uint64(_BLOCKS) == block)
+        found = originals(Grams(hashes[chosen], order[chosen], places[chosen].astype(np.int64)), task.size)
+        first[chosen] = np.where(found < 0, -1, chosen[found])
     shard = np.repeat(np.array(there, np.int32), sizes)
-    first = originals(Grams(hashes, _order(task, shard, rows), places.astype(np.int64)), task.size)
     first[np.array(task.ranks)[shard] < 0] = -1
     answers: list[Intermediate | None] = [None] * len(task.grams)
     for at, of_shard in zip(there, np.split(first, np.cumsum(sizes)[:-1]), strict=True):
         if (of_shard >= 0).any():
-            found = [np.where(of_shard < 0, -1, column[of_shard]) for column in (shard, rows, places)]
-            answers[at] = store_columns(f"places-{at:05d}.npy", *found)
+            answer = [np.where(of_shard < 0, -1, column[of_shard]) for column in (shard, rows, places)]
+            answers[at] = store_columns(f"places-{at:05d}.npy", *answer)
     return answers
 
 
-def _order(task: PlaceTask, shard: NDArray[np.int32], rows: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Number of each row's document in the order of preference: by source, then by id."""
-    keys = (shard.astype(np.int64) << 32) | rows
-    documents, at = np.unique(keys, return_inverse=True)
-    ids: list[NDArray[np.bytes_]] = []
-    for number in np.unique(documents >> 32).tolist():
-        known, names = load_columns(task.ids[number])
-        ids.append(names[np.searchsorted(known, documents[documents >> 32 == number] & 0xFFFFFFFF)])
-    sort = np.lexsort((np.concatenate(ids), np.array(task.ranks)[documents >> 32]))
-    order = np.empty(len(documents), np.int64)
-    order[sort] = np.arange(len(documents))
-    return order[at]
+def _order(task: PlaceTask, shards: list[int], rows: list[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
+    """For each shard the numbers of its rows' documents in the order of preference: by source, then by id."""
+    documents = [np.unique(of_shard) for of_shard in rows]
+    ids = []
+    for shard, chosen in zip(shards, documents, strict=True):
+        known, names = load_columns(task.ids[shard])
+        ids.append(names[np.searchsorted(known, chosen)])
+    sizes = [len(chosen) for chosen in documents]
+    ranks = np.repeat([task.ranks[shard] for shard in shards], sizes)
+    number = np.empty(len(ranks), np.int32)
+    number[np.lexsort((np.concatenate(ids), ranks))] = np.arange(len(ranks), dtype=np.int32)
+    of_shards = np.split(number, np.cumsum(sizes)[:-1])
+    return [
+        of_shard[np.searchsorted(chosen, of_rows)]
+        for of_shard, chosen, of_rows in zip(of_shards, documents, rows, strict=True)
+    ]

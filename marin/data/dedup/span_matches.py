@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from marin.data.dedup.exchange import Hashes
 
 Numbers = NDArray[np.int64]
+SmallNumbers = NDArray[np.int32]
 
 
 def repeated_hashes(hashes: Sequence[Hashes], counts: Sequence[Numbers]) -> list[Hashes]:
@@ -39,7 +40,7 @@ class Grams:
     """
 
     hashes: Hashes
-    order: Numbers
+    order: SmallNumbers
     places: Numbers
 
 
@@ -74,11 +75,11 @@ class Repeats:
         of_places: number of its first word.
     """
 
-    rows: Numbers
-    places: Numbers
-    shards: Numbers
-    of_rows: Numbers
-    of_places: Numbers
+    rows: SmallNumbers
+    places: SmallNumbers
+    shards: SmallNumbers
+    of_rows: SmallNumbers
+    of_places: SmallNumbers
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def segments(repeats: Repeats, size: int) -> list[Segment]:
     """The spans of repeated n-grams of ``size`` words, in order; they overlap where one place follows another."""
     if not len(repeats.rows):
         return []
-    sort = np.lexsort((repeats.places, repeats.rows))
+    sort = np.argsort((repeats.rows.astype(np.int64) << 32) | repeats.places)
     rows, places, shards, of_rows, of_places = (
         column[sort] for column in (repeats.rows, repeats.places, repeats.shards, repeats.of_rows, repeats.of_places)
     )

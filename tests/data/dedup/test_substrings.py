@@ -271,7 +271,7 @@ def test_the_preferred_place_is_the_least_and_overlaps_are_left_alone(
     rows: list[tuple[int, int, int]], size: int
 ) -> None:
     columns = np.array(rows, np.int64).reshape(-1, 3)
-    found = originals(Grams(columns[:, 0].astype(np.uint64), columns[:, 1], columns[:, 2]), size)
+    found = originals(Grams(columns[:, 0].astype(np.uint64), columns[:, 1].astype(np.int32), columns[:, 2]), size)
     for row, original in zip(rows, found.tolist(), strict=True):
         least = min((other for other in rows if other[0] == row[0]), key=lambda other: other[1:])
         overlaps = least[1] == row[1] and row[2] < least[2] + size
@@ -287,10 +287,10 @@ def test_hashes_are_repeated_when_they_occur_twice_in_all(shards: list[dict[int,
 
 
 def test_segments_follow_one_place_and_share_no_word() -> None:
-    of_places = [7, 8, 9, 20, 21, 40]
-    places = [0, 1, 2, 3, 4, 9]
-    column = np.zeros(6, np.int64)
-    found = segments(Repeats(column, np.array(places), column, column, np.array(of_places)), 3)
+    of_places = np.array([7, 8, 9, 20, 21, 40], np.int32)
+    places = np.array([0, 1, 2, 3, 4, 9], np.int32)
+    column = np.zeros(6, np.int32)
+    found = segments(Repeats(column, places, column, column, of_places), 3)
     assert [(one.first, one.after, one.cut, one.of_first) for one in found] == [
         (0, 5, 0, 7),
         (3, 7, 5, 20),
