@@ -83,13 +83,26 @@ def scan_shard(task: ScanTask) -> Scan:
     return found.store(training, task.parts, len(grams.hashes))
 
 
+def find_in(texts: Sequence[str], reader: WordReader, grams: Grams) -> dict[str, NDArray[np.int64]]:
+    """The n-grams in texts: ``rows`` are numbers of texts, ``places`` first words, ``grams`` n-grams; sorted so."""
+    words = reader.read(texts)
+    # A fence after each text: no n-gram reaches from one into the next.
+    ends = np.cumsum(words.counts)
+    starts = ends - words.counts + np.arange(len(texts))
+    found = list(grams.find(np.insert(words.hashes, ends, FENCE)))
+    numbers = np.concatenate([np.zeros(0, np.int64), *(numbers for numbers, _ in found)])
+    places = np.concatenate([np.zeros(0, np.int64), *(places for _, places in found)])
+    rows = np.searchsorted(starts, places, side="right") - 1
+    places = places - starts[rows]
+    order = np.lexsort((numbers, places, rows))
+    return {"rows": rows[order], "places": places[order], "grams": numbers[order]}
+
+
 class _Hits:
     """The n-grams found so far."""
 
     def __init__(self) -> None:
-        self._rows: list[NDArray[np.int64]] = []
-        self._places: list[NDArray[np.int64]] = []
-        self._grams: list[NDArray[np.int64]] = []
+        self._hits: list[dict[str, NDArray[np.int64]]] = []
         self._pairs: list[NDArray[np.uint64]] = []
 
     def look(
@@ -98,29 +111,21 @@ class _Hits:
         """Look through the texts of some rows."""
         if not texts:
             return
-        words = reader.read(texts)
-        # A fence after each text: no n-gram reaches from one into the next.
-        ends = np.cumsum(words.counts)
-        starts = ends - words.counts + np.arange(len(texts))
-        fenced = np.insert(words.hashes, ends, FENCE)
-        marks_of = np.array(marks, np.uint64)
-        for numbers, places in grams.find(fenced):
-            texts_hit = np.searchsorted(starts, places, side="right") - 1
-            self._rows.append(np.array(rows, np.int64)[texts_hit])
-            self._places.append(places - starts[texts_hit])
-            self._grams.append(numbers)
-            self._pairs.append(_distinct(np.stack([numbers.astype(np.uint64), marks_of[texts_hit]], axis=1)))
+        hits = find_in(texts, reader, grams)
+        if not len(hits["rows"]):
+            return
+        pairs = np.stack([hits["grams"].astype(np.uint64), np.array(marks, np.uint64)[hits["rows"]]], axis=1)
+        self._pairs.append(_distinct(pairs))
+        # Texts come in the order of their rows, so all hits together are sorted too.
+        self._hits.append({**hits, "rows": np.array(rows, np.int64)[hits["rows"]]})
 
     def store(self, training: int, parts: int, count: int) -> Scan:
         """Leave what was found in files."""
-        if not self._rows:
+        if not self._hits:
             return Scan(None, (None,) * parts, training)
         run = current_run()
-        rows, places, grams = map(np.concatenate, (self._rows, self._places, self._grams))
-        order = np.lexsort((grams, places, rows))
-        hits = run.store_intermediate(
-            "hits.npz", pack({"rows": rows[order], "places": places[order], "grams": grams[order]})
-        )
+        columns = {name: np.concatenate([hits[name] for hits in self._hits]) for name in self._hits[0]}
+        file = run.store_intermediate("hits.npz", pack(columns))
         pairs = _distinct(np.concatenate(self._pairs))
         bounds = np.searchsorted(pairs[:, 0], [part_start(part, parts, count) for part in range(parts + 1)])
         files: list[Intermediate | None] = []
@@ -130,7 +135,7 @@ class _Hits:
                 if end > begin
                 else None
             )
-        return Scan(hits, tuple(files), training)
+        return Scan(file, tuple(files), training)
 
 
 def _distinct(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -1,0 +1,34 @@
+"""The overlap benchmark plants what it says and counts what was found of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.data.dedup.texts import prose
+
+BENCH = Path(__file__).resolve().parents[2] / "operations" / "bench" / "overlap.py"
+
+
+def test_every_planted_item_is_counted_under_its_alteration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = importlib.util.spec_from_file_location("overlap_bench", BENCH)
+    assert spec is not None
+    assert spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = bench  # where dataclasses look up the names in annotations
+    spec.loader.exec_module(bench)
+    (tmp_path / "text.txt").write_text(" ".join(prose(n) for n in range(600)))
+    rows = [{"q": prose(5000 + n), "a": f"answer {n}"} for n in range(60)] + [{"q": "too short", "a": ""}]
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    files = ["--text", str(tmp_path / "text.txt"), "--items", f"{tmp_path / 'items.jsonl'}:q,a"]
+    bench.main([*files, "--planted", "36", "--documents", "50", "--rounds", "1", "--no-peer"])
+    cost, recall, wrong = map(json.loads, capsys.readouterr().out.splitlines())
+    assert cost["ours"] > 0
+    assert recall["planted"] == dict.fromkeys(bench.ALTERATIONS, 3)
+    assert recall["found"] == recall["planted"]
+    assert recall["ours"] == 1.0
+    assert (wrong["ours"], wrong["unit"]) == (0, "documents of 14")
