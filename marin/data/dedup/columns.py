@@ -1,4 +1,6 @@
-"""Arrow columns of text and bytes as arrays of numbers, without an object for every value.
+"""Arrow columns of text and bytes as arrays of numbers, without an object for every value, and back.
+
+The conversions of pyarrow import pandas, which takes longer than many a task.
 
 Imports numpy and pyarrow; import this module inside step bodies only.
 """
@@ -61,8 +63,18 @@ def floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
     return np.where(present(column), _values(column.cast(pa.float64()), np.float64), np.nan)
 
 
+def arrow_flags(flags: NDArray[np.bool_]) -> pa.BooleanArray:
+    """Flags to filter a table by."""
+    bits = pa.py_buffer(np.packbits(flags, bitorder="little"))
+    return pa.BooleanArray.from_buffers(pa.bool_(), len(flags), [None, bits])
+
+
+def arrow_rows(rows: NDArray[np.int64]) -> pa.Int64Array:
+    """Row numbers to take from a table."""
+    return pa.Int64Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows))])
+
+
 def _values(column: pa.ChunkedArray, kind: type[Any]) -> NDArray[Any]:
-    # The conversion of pyarrow imports pandas, which takes longer than many a task.
     array = pa.concat_arrays(column.chunks or [pa.array([], column.type)])
     data = array.buffers()[1]
     found = np.frombuffer(data, kind) if data is not None and data.size else np.zeros(0, kind)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from marin.data.dedup.columns import floats, heads, integers, present, sizes, words_of_64_bits
+from marin.data.dedup.columns import arrow_flags, floats, heads, integers, present, sizes, words_of_64_bits
 from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.places import Group, Origin, Piece
 from marin.data.documents.addresses import canonical_url
@@ -134,9 +134,9 @@ def _read(origin: Origin, piece: Piece, config: DedupConfig) -> tuple[Keys, Orde
             origin.inside, origin.pages, piece.shard, columns=("reason", "duplicate_of_row", "containment")
         )
         removed = present(verdicts.column("reason"))
-        followers = _followers(verdicts.filter(pa.array(removed)), numbers[removed], piece.origin_start)
+        followers = _followers(verdicts.filter(arrow_flags(removed)), numbers[removed], piece.origin_start)
         takes_part &= ~removed
-    rows = table.filter(pa.array(takes_part))
+    rows = table.filter(arrow_flags(takes_part))
     keys = Keys(
         numbers[takes_part],
         words_of_64_bits(rows.column("content"), 2),

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from marin.data.dedup.candidates import Following, Wanted
-from marin.data.dedup.columns import whole
+from marin.data.dedup.columns import arrow_rows, whole
 from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.exchange import load_columns, store_columns
 from marin.data.dedup.grams import Hashes, grams_of_all
@@ -163,7 +163,7 @@ def _read(task: ReadTask, wanted: Wanted) -> Candidates:
                 end = done + table.num_rows
                 ids.append(whole(table.column("id")))
                 reads = np.flatnonzero(own.reads[done:end])
-                texts = table.column("text").take(pa.array(reads)).to_pylist()
+                texts = table.column("text").take(arrow_rows(reads)).to_pylist()
                 found = grams_of_all(texts, task.config.n_gram)
                 counts[done + reads] = [len(one) for one in found]
                 grams += found
@@ -199,7 +199,7 @@ def _wanted_rows(file: pq.ParquetFile, rows: Numbers) -> Iterator[pa.Table]:
             for batch in file.iter_batches(batch_size=_ROWS, row_groups=[group], columns=["id", "text"]):
                 first, last = np.searchsorted(rows, [at, at + batch.num_rows])
                 if first < last:
-                    chosen = batch.take(pa.array(rows[first:last] - at))
+                    chosen = batch.take(arrow_rows(rows[first:last] - at))
                     yield pa.Table.from_batches([chosen])
                 at += batch.num_rows
         start += size

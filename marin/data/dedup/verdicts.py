@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from marin.data.dedup.columns import present
+from marin.data.dedup.columns import arrow_flags, arrow_rows, present
 from marin.data.dedup.exchange import load_columns
 from marin.data.dedup.keys import KEPT, REASONS, Numbers
 from marin.data.dedup.places import Group, Piece
@@ -99,7 +99,7 @@ def write_group(task: WriteTask) -> WrittenGroup:
         shards.append(write_attributes(run.write, origin.pages, piece.shard, table, stem=_STEM, settings=task.settings))
         removed = present(table.column("reason"))
         leading += int(np.count_nonzero(present(table.column("cluster")) & ~removed))
-        rows = table.filter(pa.array(removed)).drop_columns(["duplicate_of_row", "cluster"]).to_pylist()
+        rows = table.filter(arrow_flags(removed)).drop_columns(["duplicate_of_row", "cluster"]).to_pylist()
         for row in rows:
             reasons[row["reason"]] += 1
             pairs[f"{piece.shard.source} of {row['duplicate_of_source']}"] += 1
@@ -137,7 +137,7 @@ def _table(task: WriteTask, piece: Piece, fates: list[Fates]) -> pa.Table:
     for found in own:
         _drop(columns, found.rows(found.kinds > KEPT), piece, task)
         leading = found.numbers[found.kinds == KEPT] - piece.start
-        columns["cluster"][leading] = ids.take(pa.array(leading)).to_pylist()
+        columns["cluster"][leading] = ids.take(arrow_rows(leading)).to_pylist()
     arrays = [ids, *(pa.array(columns[field.name].tolist(), field.type) for field in list(SCHEMA)[1:])]
     return pa.table(arrays, schema=SCHEMA)
 

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from marin.data.dedup.buckets import Entries, distinct, stars
 from marin.data.dedup.candidates import deal_tasks
-from marin.data.dedup.columns import floats, heads, integers, present, sizes, whole, words_of_64_bits
+from marin.data.dedup.columns import (
+    arrow_flags,
+    arrow_rows,
+    floats,
+    heads,
+    integers,
+    present,
+    sizes,
+    whole,
+    words_of_64_bits,
+)
 from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.grams import grams_of_all, pieces_of
 from marin.data.filtering.minhash import shingles
@@ -84,6 +94,14 @@ def test_columns_of_bytes_become_arrays(values: list[bytes | None]) -> None:
 def test_columns_of_equal_sizes_become_words(values: list[bytes | None]) -> None:
     expected = np.frombuffer(b"".join(value or b"" for value in values), "<u8").reshape(-1, 2)
     assert np.array_equal(words_of_64_bits(chunked(values), 2), expected)
+
+
+def test_tables_are_filtered_by_flags_and_rows() -> None:
+    table = pa.table({"number": list(range(11))})
+    flags = np.arange(11) % 3 == 0
+    assert table.filter(arrow_flags(flags)).column("number").to_pylist() == [0, 3, 6, 9]
+    assert table.take(arrow_rows(np.arange(11)[::-4])).column("number").to_pylist() == [10, 6, 2]
+    assert table.filter(arrow_flags(flags & False)).num_rows == table.take(arrow_rows(np.arange(0))).num_rows == 0
 
 
 def test_columns_of_numbers_become_arrays() -> None:
