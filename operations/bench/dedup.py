@@ -12,7 +12,8 @@ process's children; sides take turns, and the best of `--rounds` counts. Documen
   datatrove's signatures without writing them.
 - `whole`: fuzzy duplicate removal of `--documents` documents, of which 8% are exact copies up to case and white space,
   12% near copies, and 10% near copies of one text. Ours is the steps of signals and of duplicates, with everything
-  else that signals measure, verification, verdicts and the report (`steps` has each). One row a peer: datatrove's four
+  else that signals measure, such as the language, and verification, verdicts and the report (`steps` has each);
+  `alone` has words and signatures in the place of the step of signals. One row a peer: datatrove's four
   stages, which verify nothing, and the libraries rensa and text-dedup. `recall` is of the documents that have to go,
   `lost` counts texts of which no copy stayed.
 - `growth`: duplicates of made-up short documents, a tenth of them in one cluster, half in clusters of Zipf-sized
@@ -98,13 +99,17 @@ def signatures(request: Request) -> Iterator[Row]:
 def whole(request: Request) -> Iterator[Row]:
     """CPU seconds of the whole, a row a peer."""
     texts = dedup_inputs.planted(request.words(), request.documents)
-    sides: dict[str, dedup_peers.Side | str] = {"ours": dedup_peers.ours("whole")}
+    sides: dict[str, dedup_peers.Side | str] = {
+        "ours": dedup_peers.ours("whole"),
+        "words only": dedup_peers.ours("words"),
+    }
     for name in request.peers:
         sides[name] = (
             dedup_peers.datatrove() if name == "datatrove" else dedup_peers.installed(name, request.peers_folder)
         )
     found = _raced(request, sides, texts)
-    ours = _measured(found, "ours")
+    ours, words = _measured(found, "ours"), _measured(found, "words only")
+    alone = words.cpu + ours.cpu - ours.more["seconds"]["signals"]
     of_ours = asdict(dedup_inputs.judge(texts, set(ours.more["removed"])))
     for name in request.peers or ("none",):
         peer = found.get(name)
@@ -119,6 +124,7 @@ def whole(request: Request) -> Iterator[Row]:
             less=True,
             peer_name=name,
             steps=ours.more["seconds"],
+            alone=round(alone, 3),
             result=of_ours,
             peer_result=of_peer,
             peak_mb=round(ours.peak_mb),
