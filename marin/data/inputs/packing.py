@@ -61,8 +61,8 @@ def unpacked(stream: io.RawIOBase, name: str) -> io.BufferedReader:
     source = cast(BinaryIO, raw)
     inner: dict[str, Callable[[], Any]] = {
         "gzip": lambda: gzip.GzipFile(fileobj=source, mode="rb"),
-        "bzip2": lambda: bz2.BZ2File(source),
-        "xz": lambda: lzma.LZMAFile(source),  # noqa: SIM115  (closed with the reader around it)
+        "bzip2": lambda: _Streams(source, bz2.BZ2Decompressor),
+        "xz": lambda: _Streams(source, lzma.LZMADecompressor),
         "zstd": lambda: _ZstdFrames(source),
     }
     return io.BufferedReader(_Unpacked(inner[kind](), raw), _BUFFER)
@@ -107,6 +107,53 @@ class _Unpacked(io.RawIOBase):
             self._inner.close()
             self._raw.close()
         super().close()
+
+
+class _Streams:
+    """All bzip2 or xz streams of a file, one after the other.
+
+    The standard library's readers take what cannot be read behind the first stream for the end.
+    """
+
+    def __init__(self, source: BinaryIO, begin: Callable[[], Any]) -> None:
+        self._source = source
+        self._begin = begin
+        self._stream: Any = None
+        self._input = b""
+
+    def close(self) -> None:
+        """Nothing to do: the source is closed by whoever opened it."""
+
+    def read1(self, size: int) -> bytes:
+        """Up to ``size`` bytes, none only at the end.
+
+        Raises:
+            EOFError: the file ends within a stream.
+        """
+        while self._stream is not None or self._next():
+            if self._stream.needs_input and not self._input:
+                self._input = self._source.read(_BUFFER)
+                if not self._input:
+                    raise EOFError("the file ends within a packed stream")
+            given, self._input = (self._input, b"") if self._stream.needs_input else (b"", self._input)
+            data: bytes = self._stream.decompress(given, size)
+            if self._stream.eof:
+                self._input = self._stream.unused_data
+                self._stream = None
+            if data:
+                return data
+        return b""
+
+    def _next(self) -> bool:
+        """Begin the next stream; False at the end of the file. Zeros between streams are padding."""
+        self._input = self._input.lstrip(b"\0")
+        while not self._input:
+            data = self._source.read(_BUFFER)
+            if not data:
+                return False
+            self._input = data.lstrip(b"\0")
+        self._stream = self._begin()
+        return True
 
 
 class _ZstdFrames:

@@ -64,7 +64,8 @@ class SourceConfig:
         longest_record: bytes of a line, field, page or text file above which it is counted as ``too_long``; it bounds
             the memory of a task.
         strict: fail the step when a packed file is cut or damaged, in place of counting that.
-        task_bytes: bytes of files that one task reads; a larger file is a task of its own.
+        task_bytes: bytes of files that one task reads; a larger file is a task of its own, but for dumps in many
+            bzip2 streams, which are read in parts of this size.
     """
 
     source: str

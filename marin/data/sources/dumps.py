@@ -31,37 +31,52 @@ class Article:
     url: str | None
 
 
-def articles(stream: io.BufferedReader, name: str, longest: int) -> Iterator[tuple[str, Article | str]]:
+def articles(
+    stream: io.BufferedReader, name: str, longest: int, *, head: bytes = b"", begin: int = 0, is_last: bool = True
+) -> Iterator[tuple[str, Article | str]]:
     """The place of every page, and the article on it or the reason why there is none. One page is in memory.
 
     Args:
-        stream: the dump, unpacked.
+        stream: the dump, unpacked, or a part of it that begins and ends between two pages.
         name: name of its file, for places.
         longest: bytes of markup above which a page is passed over.
+        head: what stands before the first page of the dump, where the part begins behind that.
+        begin: byte of the file at which the part begins, for the places of pages whose number cannot be read.
+        is_last: whether the end of the dump is in the part.
 
     Raises:
         StepError: it is no dump of MediaWiki.
     """
-    pages = _Pages(stream, longest)
+    pages = _Pages(stream, longest, head, is_last)
     for number, block in enumerate(pages):
+        place = f"{name}:page {number} behind byte {begin}" if begin else f"{name}:page {number}"
         if not isinstance(block, bytes):
-            yield f"{name}:page {number}", block
+            yield place, block
             continue
         try:
             element = ET.fromstring(block)
         except ET.ParseError:
-            yield f"{name}:page {number}", "broken_page"
+            yield place, "broken_page"
             continue
         yield f"{name}:{element.findtext('id') or ''}", _article(element, pages.base)
     if pages.head and _ROOT not in pages.head:
         raise StepError(f"{name} is no XML dump of MediaWiki: no <mediawiki> stands at its beginning")
 
 
+def head_of(stream: io.BufferedReader) -> bytes:
+    """What stands before the first page of a dump."""
+    data = bytearray()
+    while _PAGE not in data and len(data) < _LONGEST_HEAD and (chunk := stream.read1(_CHUNK)):
+        data += chunk
+    return bytes(data.partition(_PAGE)[0])
+
+
 class _Pages:
     """The bytes of each page, or a reason in place of one that cannot be had."""
 
-    def __init__(self, stream: io.BufferedReader, longest: int) -> None:
-        self.head = b""
+    def __init__(self, stream: io.BufferedReader, longest: int, head: bytes, is_last: bool) -> None:
+        self.head = head
+        self._is_last = is_last
         self._stream = stream
         self._longest = longest
         self._data = bytearray()
@@ -74,7 +89,7 @@ class _Pages:
 
     def __iter__(self) -> Iterator[bytes | str]:
         begin = self._find(_PAGE, limit=_LONGEST_HEAD)
-        self.head = bytes(self._data[: max(begin, 0)] if begin >= 0 else self._data)
+        self.head = self.head or bytes(self._data[: max(begin, 0)] if begin >= 0 else self._data)
         while begin >= 0:
             del self._data[:begin]
             end = self._find(_PAGE_END, limit=self._longest)
@@ -90,7 +105,7 @@ class _Pages:
                 end = self._longest
             del self._data[:end]
             begin = self._find(_PAGE)
-        if self.head and _ROOT_END not in self._data:
+        if self._is_last and self.head and _ROOT_END not in self._data:
             yield "truncated"
 
     def _find(self, mark: bytes, limit: int | None = None) -> int:

@@ -18,6 +18,7 @@ from marin.data.documents.normalise import NormalisedText, normalise
 from marin.data.documents.schema import Document, make_document
 from marin.data.inputs.patient import patiently
 from marin.data.sources.config import SourceConfig
+from marin.data.sources.multistream import WHOLE, Part, parts_of
 from marin.execution import External, Flow, StepError, current_run
 from marin.execution.running.external import Sight, see, without_password
 
@@ -38,6 +39,8 @@ class _Task:
     names: tuple[str, ...]
     sizes: tuple[int | None, ...]
     part: int = 0
+    of_file: Part = WHOLE
+    """What is read of the file, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def read_documents(config: SourceConfig) -> Documents:
 
 
 def plan_tasks(config: SourceConfig) -> Iterator[_Task]:
-    """Files in bundles of about ``task_bytes``, in order; or the parts of a dataset."""
+    """Files in bundles of about ``task_bytes``, in order; or the parts of a dataset, or of a large dump."""
     if config.dataset is not None:
         for part in range(config.dataset.parts):
             yield _Task(part, config, (), (), (), part)
@@ -108,9 +111,29 @@ def plan_tasks(config: SourceConfig) -> Iterator[_Task]:
         if files and filled + weight > config.task_bytes:
             yield _task(number, config, files)
             files, filled, number = [], 0, number + 1
+        parts = _parts(config, file)
+        if len(parts) > 1:
+            if files:
+                yield _task(number, config, files)
+                files, filled, number = [], 0, number + 1
+            for of_file in parts:
+                yield replace(_task(number, config, [file]), of_file=of_file)
+                number += 1
+            continue
         files.append(file)
         filled += weight
-    yield _task(number, config, files)
+    if files or not number:
+        yield _task(number, config, files)
+
+
+def _parts(config: SourceConfig, file: _File) -> list[Part]:
+    """The parts in which a file is read."""
+    if config.format != "wikipedia" or file.size is None or file.size < 2 * config.task_bytes:
+        return [WHOLE]
+    from marin.data.inputs.files import open_input
+
+    with open_input(f"source {config.source!r}", file.url, size=file.size) as stream:
+        return parts_of(stream, file.size, config.task_bytes)
 
 
 @dataclass(frozen=True)
@@ -258,7 +281,7 @@ def _rows(task: _Task) -> Iterable[tuple[str, Any]]:
     for url, name, size in zip(task.urls, task.names, task.sizes, strict=True):
         # The place of a record must not hang on where its file lies.
         folder = posixpath.dirname(name)
-        for row in rows_of_file(task.config, SourceFile(url, size)):
+        for row in rows_of_file(task.config, SourceFile(url, size, task.of_file)):
             yield name, replace(row, place=f"{folder}/{row.place}") if folder else row
 
 

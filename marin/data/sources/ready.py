@@ -31,11 +31,11 @@ def hugging_face(
 def wikipedia(dump: str, *, language: str = "en", source: str = "wikipedia", parts: Iterable[str] = ()) -> SourceConfig:
     """The articles of Wikipedia in a language, from a dump of a date such as ``"20261101"``.
 
-    ``parts`` names files of the dump, such as ``pages-articles1.xml-p1p41242.bz2``, which are read side by side;
-    without any, the one file with all articles is read by one task.
+    It is the file with all articles in many streams, which is read in parts. ``parts`` names other files of the dump,
+    such as ``pages-articles1.xml-p1p41242.bz2``, which are read side by side.
     """
     wiki = f"{language.replace('-', '_')}wiki"
-    names = tuple(parts) or ("pages-articles.xml.bz2",)
+    names = tuple(parts) or ("pages-articles-multistream.xml.bz2",)
     files = tuple(f"{WIKIMEDIA}/{wiki}/{dump}/{wiki}-{dump}-{name}" for name in names)
     return files_of(source, files, format="wikipedia", version=dump, licence="CC-BY-SA-4.0")
 

@@ -13,7 +13,7 @@ import io
 import json
 import posixpath
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +23,10 @@ from datatrove.pipeline.readers.base import BaseReader
 
 from marin.data.crawl.warc.charset import decode_text
 from marin.data.inputs.files import open_input, open_unpacked
-from marin.data.inputs.packing import PackingError
+from marin.data.inputs.packing import PackingError, unpacked
 from marin.data.sources.config import SourceConfig
-from marin.data.sources.dumps import Article, articles
+from marin.data.sources.dumps import Article, articles, head_of
+from marin.data.sources.multistream import WHOLE, Part, PartStream
 from marin.execution import StepError
 from marin.storage import StoreUnavailable
 
@@ -53,10 +54,11 @@ class Lost:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file: its address, and its size when known."""
+    """One file: its address, its size when known, and the part of it that is read."""
 
     url: str
     size: int | None
+    part: Part = WHOLE
 
     @property
     def name(self) -> str:
@@ -76,6 +78,9 @@ def rows_of_file(config: SourceConfig, file: SourceFile) -> Iterator[Row | Lost]
         if config.format == "parquet":
             with open_input(field, file.url, size=file.size) as raw:
                 yield from _parquet(io.BufferedReader(raw, _PART), file.name, config)
+            return
+        if file.part != WHOLE:
+            yield from _wikipedia_part(field, file, config)
             return
         with open_unpacked(field, file.url, size=file.size) as stream:
             yield from _READERS[config.format](stream, file.name, config)
@@ -238,7 +243,24 @@ def _text(stream: io.BufferedReader, name: str, config: SourceConfig) -> Iterato
 
 
 def _wikipedia(stream: io.BufferedReader, name: str, config: SourceConfig) -> Iterator[Row | Lost]:
-    for place, page in articles(stream, name, config.longest_record):
+    yield from _rows_of(articles(stream, name, config.longest_record), config)
+
+
+def _wikipedia_part(field: str, file: SourceFile, config: SourceConfig) -> Iterator[Row | Lost]:
+    part = file.part
+    head = b""
+    if not part.is_first:
+        with open_unpacked(field, file.url, size=file.size) as stream:
+            head = head_of(stream)
+    raw = PartStream(open_input(field, file.url, size=file.size), part)
+    with unpacked(raw, f"{field}: {file.url!r}") as stream:
+        longest = config.longest_record
+        found = articles(stream, file.name, longest, head=head, begin=part.begin, is_last=part.is_last)
+        yield from _rows_of(found, config)
+
+
+def _rows_of(pages: Iterable[tuple[str, Article | str]], config: SourceConfig) -> Iterator[Row | Lost]:
+    for place, page in pages:
         if not isinstance(page, Article):
             yield Lost(place, page)
             continue

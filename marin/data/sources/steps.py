@@ -7,7 +7,7 @@ from marin.data.sources.config import SourceConfig
 from marin.execution import step
 
 
-@step("documents/source", version="2", fans_out=True)
+@step("documents/source", version="3", fans_out=True)
 def read_source(config: SourceConfig) -> Documents:
     """The documents of files or of a dataset; every record that is none is counted under its reason.
 

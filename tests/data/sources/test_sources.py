@@ -203,7 +203,9 @@ def test_ready_sources_name_what_is_published() -> None:
     assert warcs.path == "https://data.commoncrawl.org/crawl-data/CC-MAIN-2026-30/warc.paths.gz"
     assert common_crawl("CC-MAIN-2026-30", root="s3://commoncrawl").warcs[0].version == warcs.version
     (dump,) = wikipedia("20261101", language="zh-yue").files
-    assert dump.path == ("https://dumps.wikimedia.org/zh_yuewiki/20261101/zh_yuewiki-20261101-pages-articles.xml.bz2")
+    assert dump.path == (
+        "https://dumps.wikimedia.org/zh_yuewiki/20261101/zh_yuewiki-20261101-pages-articles-multistream.xml.bz2"
+    )
     assert hugging_face("web", "org/set", revision="abc").dataset == HubDataset("org/set", "abc")
     assert text_folder("notes", "/data/notes/", version="2").files[0].version == "2/notes"
 
