@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,45 +49,57 @@ def of_sets(overlaps: Mapping[str, SetOverlap]) -> tuple[Contamination, ...]:
 
 
 def with_contamination(
-    results: Iterable[TaskResult],
-    samples: Mapping[str, Sequence[Sample]],
-    aggregations: Aggregations,
-    overlap: TaskOverlap | None,
+    tasks: Iterable[TaskResult], results: Mapping[str, Any], aggregations: Aggregations, overlap: TaskOverlap | None
 ) -> list[TaskResult]:
     """Task results with the contamination of each task, and each metric over the items that were not found.
 
-    A group has samples of no task of its own, and is left as it is.
+    A group has the items of its tasks, but no figure without those found: how it weighs its tasks is its own matter.
+
+    Args:
+        tasks: the task results.
+        results: lm-eval's own, with samples.
+        aggregations: how each task sums up the values of a metric.
+        overlap: what is known of the items; None where they were never compared.
     """
-    return [
-        result
-        if overlap is None or result.group or result.name not in samples
-        else _judged(result, samples[result.name], aggregations.get(result.name, {}), overlap)
-        for result in results
-    ]
+    if overlap is None:
+        return list(tasks)
+    samples: Mapping[str, Sequence[Sample]] = results.get("samples", {})
+    return [_judged(task, samples, results.get("group_subtasks", {}), aggregations, overlap) for task in tasks]
 
 
 def _judged(
-    result: TaskResult,
-    samples: Sequence[Sample],
-    aggregations: Mapping[str, Callable[[Sequence[Any]], Any]],
+    task: TaskResult,
+    samples: Mapping[str, Sequence[Sample]],
+    groups: Mapping[str, Sequence[str]],
+    aggregations: Aggregations,
     overlap: TaskOverlap,
 ) -> TaskResult:
     # With several filters each item is a sample of each of them.
     states: dict[str, str | None] = {}
+    for name in _leaves(task.name, groups):
+        for sample in samples.get(name, ()):
+            item = overlap.item_of(name, sample)
+            states[item] = overlap.overlap.states.get(item)
     clean: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
-    for sample in samples:
-        item = overlap.item_of(result.name, sample)
-        states[item] = overlap.overlap.states.get(item)
-        if states[item] == NOT_FOUND:
+    for sample in () if task.group else samples.get(task.name, ()):
+        if states[overlap.item_of(task.name, sample)] == NOT_FOUND:
             for metric in sample["metrics"]:
                 clean[metric, sample["filter"]].append(sample[metric])
+    aggregate = aggregations.get(task.name, {})
     metrics = []
-    for metric in result.metrics:
-        values = clean.get((metric.name, metric.filter))
-        aggregate = aggregations.get(metric.name)
-        metrics.append(replace(metric, clean=known(aggregate(values)) if values and aggregate else None))
-    contamination = _contamination(overlap.overlap, states.values())
-    return replace(result, metrics=tuple(metrics), contamination=contamination)
+    for figure in task.metrics:
+        values = clean.get((figure.name, figure.filter))
+        known_value = known(aggregate[figure.name](values)) if values and figure.name in aggregate else None
+        metrics.append(replace(figure, clean=known_value))
+    return replace(task, metrics=tuple(metrics), contamination=_contamination(overlap.overlap, states.values()))
+
+
+def _leaves(name: str, groups: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The tasks of a group at any depth, or the task itself."""
+    if name not in groups:
+        yield name
+    for member in groups.get(name, ()):
+        yield from _leaves(member, groups)
 
 
 def _contamination(overlap: SetOverlap, states: Iterable[str | None]) -> Contamination:

@@ -275,8 +275,7 @@ def _run_task(
     outcome = folders.run(model, name, limit=limit, bootstrap_iterations=judge.config.bootstrap_iterations)
     results = outcome.results
     store("documents", list(document_records(results)))
-    samples = results.get("samples", {})
-    done.results += with_contamination(task_results(results), samples, outcome.aggregations, overlap)
+    done.results += with_contamination(task_results(results), results, outcome.aggregations, overlap)
     done.configurations |= plain(configurations(results))
     done.counts.append(model.counts)
 

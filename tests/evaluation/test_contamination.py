@@ -12,7 +12,7 @@ import yaml
 
 from marin.data.evalsets.overlap import COMMON, FOUND, NOT_FOUND, UNCOMPARED, SetOverlap
 from marin.evaluation.adapter import TrainedModel
-from marin.evaluation.artifacts import Contamination, TaskResult
+from marin.evaluation.artifacts import Contamination, Metric, TaskResult
 from marin.evaluation.contamination import TaskOverlap, further_item, of_sets, own_item, with_contamination
 from marin.evaluation.framing import Framer
 from marin.evaluation.harness import TaskFolders
@@ -25,8 +25,7 @@ from tests.evaluation.doubles import BYTES, ByteCodec, EchoGenerator, FavouriteS
 def judged(folder: Path, name: str, scorer: Any, overlap: TaskOverlap | None, limit: int | None = None) -> TaskResult:
     model = TrainedModel(Framer(ByteCodec(), 64), scorer, EchoGenerator())
     outcome = TaskFolders([folder]).run(model, name, limit=limit, bootstrap_iterations=0)
-    samples = outcome.results["samples"]
-    (task,) = with_contamination(task_results(outcome.results), samples, outcome.aggregations, overlap)
+    (task,) = with_contamination(task_results(outcome.results), outcome.results, outcome.aggregations, overlap)
     return task
 
 
@@ -112,6 +111,36 @@ def test_what_is_looked_for_is_what_the_model_sees_in_the_order_in_which_it_does
         doc_to_target="{{hidden}}",
     )
     assert shown(generated, row) == ["Q: WHICH COLOUR?", "an explanation"]
+
+
+def test_a_group_has_the_items_of_its_tasks(tmp_path: Path) -> None:
+    told = {
+        "output_type": "loglikelihood_rolling",
+        "doc_to_text": "",
+        "doc_to_target": "text",
+        "metric_list": [{"metric": "bits_per_byte", "aggregation": "bits_per_byte", "higher_is_better": False}],
+    }
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        task(tmp_path / name, [{"text": f"{name} {n}"} for n in range(3)], **told)
+        config = yaml.safe_load((tmp_path / name / "quiz.yaml").read_text()) | {"task": name}
+        (tmp_path / name / "quiz.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "both.yaml").write_text(yaml.safe_dump({"group": "inner", "task": ["one", "two"]}))
+    (tmp_path / "outer.yaml").write_text(yaml.safe_dump({"group": "outer", "task": ["inner"]}))
+    model = TrainedModel(Framer(ByteCodec(), 64), UniformScorer(), EchoGenerator())
+    outcome = TaskFolders([tmp_path]).run(model, "outer", limit=None, bootstrap_iterations=0)
+    states = {f"{name}/{n}": NOT_FOUND for name in ("one", "two") for n in range(3)} | {"two/1": FOUND}
+    overlap = TaskOverlap(known(states), further_item)
+    groups = [
+        TaskResult(name, True, 6, 0, (Metric("x", "none", 1.0, None, None, None),)) for name in ("inner", "outer")
+    ]
+    tasks = [*groups, *task_results(outcome.results)]
+    found = {one.name: one for one in with_contamination(tasks, outcome.results, outcome.aggregations, overlap)}
+    assert found["one"].contamination == Contamination("heldout", items=3, found=0, clean=3, documents=9)
+    assert found["two"].contamination == Contamination("heldout", items=3, found=1, clean=2, documents=9)
+    for name in ("inner", "outer"):
+        assert found[name].contamination == Contamination("heldout", items=6, found=1, clean=5, documents=9)
+        assert found[name].metrics[0].clean is None
 
 
 def test_documents_of_a_further_task_are_known_by_their_number(tmp_path: Path) -> None:
