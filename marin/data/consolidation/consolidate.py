@@ -109,7 +109,9 @@ def _heirs(judged: Sequence[Judged]) -> NDArray[np.int64]:
         tuple(file for file in files if file is not None) for files in zip(*(one.copies for one in judged), strict=True)
     ]
     tasks = [HeirTask(files) for files in partitions if files]
-    return merge_heirs(current_run().map(find_heirs, tasks, unit="parts"))
+    # A turn over the cluster for a single task takes longer than the task.
+    found = [find_heirs(tasks[0])] if len(tasks) == 1 else current_run().map(find_heirs, tasks, unit="parts")
+    return merge_heirs(found)
 
 
 def _heirs_of(parts: Sequence[Part], heirs: NDArray[np.int64], number: int) -> Intermediate | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,12 @@ import pytest
 from marin.data.consolidation import judging, writing
 from marin.data.consolidation.config import Policy, TakedownConfig, TakedownEntry
 from marin.data.consolidation.consolidate import consolidate_documents
+from marin.data.consolidation.places import Place
 from marin.data.consolidation.steps import consolidate
 from marin.data.documents.artifacts import Documents
 from marin.data.documents.schema import FATES
 from marin.data.filtering.personal import PersonalData
-from marin.execution import materialise
+from marin.execution import StepError, materialise
 from marin.recipes.registry import scale_named
 from tests.data.consolidation.many import CLUSTER, Many, id_of, many_known, many_pages, no_evalset
 
@@ -60,6 +62,42 @@ def test_of_each_family_one_stays_the_least_that_passes(tmp_path: Path) -> None:
         id_of(family[0]) if family[0] % (2 * CLUSTER) else min(map(id_of, family[1:])) for family in families
     }
     assert clean.rows == len(families)
+
+
+def test_a_damaged_file_between_two_turns_is_named_and_only_its_shard_is_judged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Many(shards=4, rows=60)
+    whole = files(many(tmp_path / "whole", config))
+    monkeypatch.setattr(judging, "_TASK_ROWS", 1)
+    prefix = tmp_path / "p"
+    judged: list[int] = []
+    monkeypatch.setattr(judging, "judge", _counted(judging.judge, judged))
+    with monkeypatch.context() as broken:
+        broken.setattr(writing, "settle", _failing)
+        with pytest.raises(StepError, match="the power is gone"):
+            many(prefix, config)
+    assert judged == [0, 60, 120, 180]
+    (spoilt,) = [path for path in prefix.rglob("verdicts/00000.arrow") if "/00002-" in str(path)]
+    spoilt.write_bytes(spoilt.read_bytes()[:-1] + b"?")
+    judged.clear()
+    with pytest.raises(StepError, match=r"verdicts/00000\.arrow.*00002-"):
+        many(prefix, config)
+    assert judged == []
+    assert files(many(prefix, config)) == whole
+    assert judged == [120]
+
+
+def _counted(judge: Callable[..., pa.Table], starts: list[int]) -> Callable[..., pa.Table]:
+    def counting(place: Place, *arguments: object) -> pa.Table:
+        starts.append(place.start)
+        return judge(place, *arguments)
+
+    return counting
+
+
+def _failing(*_: object) -> None:
+    raise RuntimeError("the power is gone")
 
 
 class _Peak:
