@@ -7,6 +7,7 @@ Imports numpy and pyarrow; import this module inside step bodies only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,13 +66,32 @@ def floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
 
 def arrow_flags(flags: NDArray[np.bool_]) -> pa.BooleanArray:
     """Flags to filter a table by."""
-    bits = pa.py_buffer(np.packbits(flags, bitorder="little"))
-    return pa.BooleanArray.from_buffers(pa.bool_(), len(flags), [None, bits])
+    return pa.BooleanArray.from_buffers(pa.bool_(), len(flags), [None, _bits(flags)])
 
 
 def arrow_rows(rows: NDArray[np.int64]) -> pa.Int64Array:
     """Row numbers to take from a table."""
     return pa.Int64Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows))])
+
+
+def arrow_texts(texts: Sequence[str | None]) -> pa.StringArray:
+    """A column of texts."""
+    encoded = [b"" if text is None else text.encode("utf-8", "replace") for text in texts]
+    offsets = np.zeros(len(texts) + 1, np.int32)
+    np.cumsum([len(one) for one in encoded], out=offsets[1:])
+    known = _bits(np.array([text is not None for text in texts], bool))
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)), known)
+
+
+def arrow_numbers(numbers: Sequence[float | None], kind: pa.DataType) -> pa.Array:
+    """A column of numbers of 64 bits."""
+    values = np.array([0 if number is None else number for number in numbers], kind.to_pandas_dtype())
+    known = _bits(np.array([number is not None for number in numbers], bool))
+    return pa.Array.from_buffers(kind, len(values), [known, pa.py_buffer(values)])
+
+
+def _bits(flags: NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def _values(column: pa.ChunkedArray, kind: type[Any]) -> NDArray[Any]:

@@ -122,7 +122,7 @@ def places_of(
 
 def verdict_columns(place: Place, columns: Sequence[str]) -> dict[str, list[Any]]:
     data = current_run().load_intermediate(place.verdicts)
-    found: dict[str, list[Any]] = pq.read_table(io.BytesIO(data), columns=list(columns)).to_pydict()
+    found: dict[str, list[Any]] = pq.ParquetFile(io.BytesIO(data)).read(columns=list(columns)).to_pydict()
     return found
 
 

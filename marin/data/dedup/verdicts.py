@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from marin.data.dedup.columns import arrow_flags, arrow_rows, present
+from marin.data.dedup.columns import arrow_flags, arrow_numbers, arrow_rows, arrow_texts, present
 from marin.data.dedup.exchange import load_columns
 from marin.data.dedup.keys import KEPT, REASONS, Numbers
 from marin.data.dedup.places import Group, Piece
@@ -138,8 +138,12 @@ def _table(task: WriteTask, piece: Piece, fates: list[Fates]) -> pa.Table:
         _drop(columns, found.rows(found.kinds > KEPT), piece, task)
         leading = found.numbers[found.kinds == KEPT] - piece.start
         columns["cluster"][leading] = ids.take(arrow_rows(leading)).to_pylist()
-    arrays = [ids, *(pa.array(columns[field.name].tolist(), field.type) for field in list(SCHEMA)[1:])]
+    arrays = [ids, *(_column(columns[field.name].tolist(), field.type) for field in list(SCHEMA)[1:])]
     return pa.table(arrays, schema=SCHEMA)
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    return arrow_texts(values) if kind == pa.string() else arrow_numbers(values, kind)
 
 
 def _drop(columns: dict[str, NDArray[Any]], dropped: Fates, piece: Piece, task: WriteTask) -> None:

@@ -14,7 +14,9 @@ from marin.data.dedup.buckets import Entries, distinct, stars
 from marin.data.dedup.candidates import deal_tasks
 from marin.data.dedup.columns import (
     arrow_flags,
+    arrow_numbers,
     arrow_rows,
+    arrow_texts,
     floats,
     heads,
     integers,
@@ -102,6 +104,14 @@ def test_tables_are_filtered_by_flags_and_rows() -> None:
     assert table.filter(arrow_flags(flags)).column("number").to_pylist() == [0, 3, 6, 9]
     assert table.take(arrow_rows(np.arange(11)[::-4])).column("number").to_pylist() == [10, 6, 2]
     assert table.filter(arrow_flags(flags & False)).num_rows == table.take(arrow_rows(np.arange(0))).num_rows == 0
+
+
+def test_columns_are_made_of_values_and_nulls() -> None:
+    texts = ["a", None, "", "ü"]
+    assert arrow_texts(texts).equals(pa.array(texts, pa.string()))
+    assert arrow_texts([]).equals(pa.array([], pa.string()))
+    for numbers, kind in (([1, None, 2**53 + 1], pa.int64()), ([0.5, None], pa.float64()), ([None], pa.int64())):
+        assert arrow_numbers(numbers, kind).equals(pa.array(numbers, kind))
 
 
 def test_columns_of_numbers_become_arrays() -> None:
