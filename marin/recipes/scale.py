@@ -75,6 +75,12 @@ class Scale:
             raise ValueError(f"crawls and texts name a source twice: {', '.join(sources)}")
         if not sources:
             raise ValueError("crawls and texts are both empty; name at least one source")
+        sets = (self.evalset.name, *(files.name for files in self.evalfiles), *self.evaluation.tasks)
+        if len(set(sets)) != len(sets):
+            raise ValueError(
+                f"evalset, evalfiles and evaluation.tasks name an evaluation set twice: {', '.join(sets)}; the "
+                "documents of a task are looked for anyway"
+            )
         self.quality.check_sources(sources)
         self.mixture.check_cells(cell.name for cell in self.cells)
         self.training.parallel.check(self.model, self.fleet.workers)

@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
+from marin.data.evalsets.config import EvalFileConfig
 from marin.evaluation.artifacts import (
     Contamination,
     Continuation,
@@ -26,6 +27,8 @@ from marin.evaluation.framing import Framing
 from marin.evaluation.page import page
 from marin.evaluation.report import render
 from marin.evaluation.results import plain
+from marin.execution import External
+from marin.recipes import scale_named
 
 REPORT = EvalReport(
     step=1200,
@@ -116,6 +119,15 @@ def test_the_report_is_standard_json():
     told = json.loads(json.dumps(plain(replace(REPORT, validation_loss=float("nan"))), allow_nan=False))
     assert told["validation_loss"] is None
     assert told["tasks"][0]["metrics"][0]["chance"] == 0.25
+
+
+def test_an_evaluation_set_that_a_scale_names_twice_is_refused_while_planning():
+    scale = scale_named("smoke")
+    files = EvalFileConfig("quiz", (External("quiz.jsonl", "1"),), ("text",))
+    twice = replace(scale.evaluation, tasks=("quiz",), task_folders=("tasks",))
+    assert replace(scale, evaluation=twice).evaluation.further[0].name == "quiz"
+    with pytest.raises(ValueError, match="name an evaluation set twice: heldout, quiz, quiz"):
+        replace(scale, evaluation=twice, evalfiles=(files,))
 
 
 def test_showing_and_planning_import_nothing_heavy():
