@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 from numpy.typing import NDArray
 
+from marin.data.dedup.columns import integers
 from marin.data.documents.artifacts import AttributeShard, Documents, DocumentShard
 from marin.data.documents.io import iterate_batches
 from marin.execution import Intermediate, Run, StepError, current_run
@@ -133,7 +135,7 @@ def survey(place: Place) -> Surveyed:
     sizes = np.concatenate(
         [np.zeros(0, np.int64)]
         + [
-            pc.binary_length(batch.column("text")).to_numpy(zero_copy_only=False).astype(np.int64)
+            integers(pa.chunked_array([pc.binary_length(batch.column("text"))]))
             for batch in iterate_batches(place.pages, place.shard, columns=("text",))
         ]
     )
