@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow.parquet as pq
 
+from marin.data.dedup.columns import arrow_rows
 from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.report_counts import (
     LARGEST,
@@ -182,7 +184,7 @@ def _find(task: _LookUp) -> Intermediate:
             ids = file.read_row_group(group, columns=["id"]).column("id").to_pylist()
             rows = [at for at, document_id in enumerate(ids) if document_id in wanted]
             if rows:
-                table = file.read_row_group(group, columns=["url", "text"]).take(rows)
+                table = file.read_row_group(group, columns=["url", "text"]).take(arrow_rows(np.array(rows)))
                 for at, row in zip(rows, table.to_pylist(), strict=True):
                     found.append(Shown(ids[at], place.shard.source, row["url"] or "", row["text"]))
     return current_run().store_intermediate("report/texts.json", json.dumps([asdict(one) for one in found]).encode())
