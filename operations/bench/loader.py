@@ -34,11 +34,15 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from marin.tokens.mixture.cells import CellTable  # noqa: E402  found in this checkout
+from marin.tokens.mixture.config import RepeatMask  # noqa: E402
 from marin.tokens.mixture.curve import OrderPhase  # noqa: E402
 from marin.tokens.mixture.draws import Component  # noqa: E402
 from marin.tokens.mixture.order import MixtureOrder  # noqa: E402
-from marin.tokens.mixture.packing import TokenStream, pack  # noqa: E402
+from marin.tokens.mixture.packing import pack  # noqa: E402
+from marin.tokens.mixture.sequences import CarriedOn, PlannedSequences, SequenceReader, TokenStream  # noqa: E402
+from marin.tokens.shards.artifacts import ShardPacking  # noqa: E402
 from marin.tokens.shards.indexed import IndexedTokens, TokenWriter  # noqa: E402
+from marin.tokens.shards.plans import PlannedSpans, plan_packing  # noqa: E402
 
 Row = dict[str, Any]
 
@@ -125,7 +129,7 @@ def batch_at(order: MixtureOrder, streams: list[TokenStream], place: int) -> Non
     reads = []
     for component, sequence in zip(refs.components.tolist(), refs.sequences.tolist(), strict=True):
         stream = streams[component % len(streams)]
-        reads.append((stream, sequence % (stream.tokens // LENGTH)))
+        reads.append((CarriedOn(stream, [stream.tokens], LENGTH), sequence % (stream.tokens // LENGTH)))
     pack(reads, LENGTH, 0, components=refs.components, epochs=refs.epochs)
 
 
@@ -133,29 +137,71 @@ def packing(inputs: Inputs) -> Iterator[Row]:
     """Tokens a second that one core packs."""
     with tempfile.TemporaryDirectory() as folder:
         streams = token_streams(Path(folder), inputs.shards, inputs.shard_tokens)
-        for policy, sources in {"carry_on": streams}.items():
-            speed, spread = packed_speed(sources, [stream.tokens // LENGTH for stream in sources], inputs.rounds)
-            yield {
-                "name": f"packing_{policy}",
-                "ours": round(speed / 1e6, 1),
-                "unit": "M tokens/CPU-s",
-                "input": f"{ROWS_OF_A_BATCH} x {LENGTH}, {inputs.shards} shards of {inputs.shard_tokens:,} tokens",
-                "rounds": spread,
+        carried: list[SequenceReader] = [CarriedOn(stream, [stream.tokens], LENGTH) for stream in streams]
+        yield packing_row("carry_on", carried, inputs, streams)
+        masked = packing_row("carry_on", carried, inputs, streams, RepeatMask())
+        yield masked | {"name": "packing_repeat_mask"}
+        for policy in ("truncate", "best_fit"):
+            started = time.process_time()
+            planned = [PlannedStream(stream, policy) for stream in streams]
+            seconds = time.process_time() - started
+            tokens = sum(stream.tokens for stream in streams)
+            figures = {
+                "plan_share_of_bytes": round(sum(reader.plan_bytes for reader in planned) / (2 * tokens), 5),
+                "padded_share": round(sum(reader.padded_places for reader in planned) / tokens, 5),
+                "dropped_share": round(sum(reader.dropped_tokens for reader in planned) / tokens, 5),
+                "plan_m_tokens_per_s": round(tokens / seconds / 1e6, 1),
             }
+            yield packing_row(policy, list(planned), inputs, streams) | figures
 
 
-def packed_speed(sources: list[Any], counts: list[int], rounds: int, batches: int = 100) -> tuple[float, list[float]]:
+def packing_row(
+    policy: str,
+    sources: list[SequenceReader],
+    inputs: Inputs,
+    streams: list[TokenStream],
+    mask: RepeatMask | None = None,
+) -> Row:
+    """The row of one way of packing."""
+    speed, rounds = packed_speed(sources, inputs.rounds, mask)
+    return {
+        "name": f"packing_{policy}",
+        "ours": round(speed / 1e6, 1),
+        "unit": "M tokens/CPU-s",
+        "input": f"{ROWS_OF_A_BATCH} x {LENGTH}, {inputs.shards} shards of {inputs.shard_tokens:,} tokens",
+        "rounds": rounds,
+    }
+
+
+class PlannedStream(PlannedSequences):
+    """Sequences of a stream of one shard by a plan that is made here; ``plan_bytes`` is its size."""
+
+    def __init__(self, stream: TokenStream, policy: str) -> None:
+        lengths = stream.shard(0).lengths
+        plan, losses = plan_packing(lengths, policy, LENGTH)
+        self.plan_bytes = len(plan.to_bytes())
+        packing = ShardPacking(plan.sequences, losses.dropped_tokens, losses.padded_places, self.plan_bytes)
+        spans = PlannedSpans(plan, lengths)
+        super().__init__(stream, [packing], lambda shard, source: spans)
+
+
+def packed_speed(
+    sources: list[SequenceReader], rounds: int, mask: RepeatMask | None, batches: int = 100
+) -> tuple[float, list[float]]:
     """Best tokens a CPU second of several rounds over random sequences, and every round in millions."""
     generator = np.random.default_rng(0)
     speeds = []
     for _ in range(rounds):
         chosen = [
-            [(sources[at], int(generator.integers(counts[at]))) for at in generator.integers(0, len(sources), 16)]
+            [
+                (sources[at], int(generator.integers(sources[at].count)))
+                for at in generator.integers(0, len(sources), 16)
+            ]
             for _ in range(batches)
         ]
         started = time.process_time()
         for reads in chosen:
-            pack(reads, LENGTH, 0)
+            pack(reads, LENGTH, 0, repeat_mask=mask)
         speeds.append(batches * ROWS_OF_A_BATCH * LENGTH / (time.process_time() - started))
     return max(speeds), [round(speed / 1e6, 1) for speed in speeds]
 

@@ -9,7 +9,8 @@ import pytest
 from marin.execution import materialise
 from marin.tokens.mixture.config import MixtureConfig
 from marin.tokens.mixture.loader import MixtureLoader
-from marin.tokens.mixture.packing import packed_batches, sequence_count
+from marin.tokens.mixture.packing import packed_batches
+from marin.tokens.mixture.sequences import sequence_count
 from marin.tokens.mixture.steps import build_mixture
 from tests.tokens.building import make_shards, written_shards
 

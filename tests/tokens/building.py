@@ -7,14 +7,18 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from marin.data.documents.artifacts import Documents
 from marin.data.documents.io import DocumentWriter, documents_of
 from marin.data.documents.schema import Document, make_document
 from marin.execution import current_run, materialise, step
-from marin.tokens.shards.artifacts import COUNTS_FILE, TokenShard, TokenShards
-from marin.tokens.shards.config import Selection
+from marin.tokens.shards.artifacts import COUNTS_FILE, ShardPacking, TokenShard, TokenShards
+from marin.tokens.shards.blocks import encode_checksums
+from marin.tokens.shards.config import PackingConfig, Selection
 from marin.tokens.shards.indexed import TokenWriter, dtype_for
+from marin.tokens.shards.plans import plan_packing
 from marin.tokens.tokenizer.config import SpecialTokens, TokenizerConfig
 
 TEXT = (
@@ -68,8 +72,15 @@ def written_documents(rows: tuple[tuple[str, str, int, str], ...], shard_bytes: 
     return documents_of(None, shards)
 
 
-@step("tests/shards", version="1", inline=True)
-def written_shards(documents: tuple[tuple[int, ...], ...], per_shard: int, vocab_size: int, name: str) -> TokenShards:
+@step("tests/shards", version="2", inline=True)
+def written_shards(
+    documents: tuple[tuple[int, ...], ...],
+    per_shard: int,
+    vocab_size: int,
+    name: str,
+    packing: PackingConfig = PackingConfig(),
+    order_by: str = "stored",
+) -> TokenShards:
     """Token shards of documents given as ids, ``per_shard`` documents to a file; id 0 pads."""
     run = current_run()
     shards = []
@@ -80,9 +91,19 @@ def written_shards(documents: tuple[tuple[int, ...], ...], per_shard: int, vocab
         with run.write(f"{stem}.bin") as stream:
             writer = TokenWriter(stream, dtype_for(vocab_size), vocab_size)
             writer.add([token for document in part for token in document], [len(document) for document in part])
-        run.write_bytes(f"{stem}.idx", writer.index.to_bytes())
+        index = writer.index.to_bytes()
+        run.write_bytes(f"{stem}.idx", index)
+        run.write_bytes(f"{stem}.sums", encode_checksums(writer.checksums, index))
+        with run.write(f"{stem}.documents.parquet") as stream:
+            ids = [f"{name}-{first + place}" for place in range(len(part))]
+            pq.write_table(pa.table({"id": ids, "tokens": writer.index.lengths}), stream)
+        planned = None
+        if packing.sequence_length is not None:
+            plan, losses = plan_packing(writer.index.lengths, packing.policy, packing.sequence_length)
+            run.write_bytes(f"{stem}.plan", plan.to_bytes())
+            planned = ShardPacking(plan.sequences, losses.dropped_tokens, losses.padded_places, len(plan.to_bytes()))
         counts += writer.counts
-        shards.append(TokenShard(stem, writer.tokens, len(part), writer.tokens))
+        shards.append(TokenShard(stem, writer.tokens, len(part), writer.tokens, planned))
     buffer = io.BytesIO()
     np.save(buffer, counts)
     run.write_bytes(COUNTS_FILE, buffer.getvalue())
@@ -98,6 +119,8 @@ def written_shards(documents: tuple[tuple[int, ...], ...], per_shard: int, vocab
         eos_id=None,
         pad_id=0,
         tokenizer_sha256="0" * 64,
+        packing=packing,
+        order_by=order_by,
     )
 
 
@@ -107,8 +130,14 @@ def make_documents(prefix: Path, rows: list[tuple[str, str, int, str]], shard_by
 
 
 def make_shards(
-    prefix: Path, documents: list[list[int]], *, per_shard: int = 1000, vocab_size: int = 4096, name: str = "cell"
+    prefix: Path,
+    documents: list[list[int]],
+    *,
+    per_shard: int = 1000,
+    vocab_size: int = 4096,
+    name: str = "cell",
+    packing: PackingConfig = PackingConfig(),
 ) -> TokenShards:
     """Materialised token shards."""
-    handle = written_shards(tuple(tuple(document) for document in documents), per_shard, vocab_size, name)
+    handle = written_shards(tuple(tuple(document) for document in documents), per_shard, vocab_size, name, packing)
     return materialise(handle, prefix=str(prefix))

@@ -90,7 +90,8 @@ class Draws:
             inner = permute(place, self.sizes[components], keys)
             return epochs, self._from_part(inner, self.sizes[components], self._whole[components, -1], components)
         kept = self._kept[components]
-        length = np.where(epochs == self._last[components], self._partial[components], self.sizes[components])
+        partial = (epochs == self._last[components]) & (place < self._partial[components])
+        length = np.where(partial, self._partial[components], self.sizes[components])
         edges = kept * length[:, None] // self.sizes[components][:, None]
         band = (edges[:, 1:] <= place[:, None]).sum(axis=1)
         rows = np.arange(len(band))

@@ -11,8 +11,9 @@ from marin.execution import StepError
 from marin.tokens.mixture.artifacts import Mixture
 from marin.tokens.mixture.draws import Component
 from marin.tokens.mixture.order import MixtureOrder
-from marin.tokens.mixture.packing import Batch, TokenStream, first_sequences, pack, packed_batches, sequence_count
+from marin.tokens.mixture.packing import Batch, pack, packed_batches
 from marin.tokens.mixture.report import order_phases
+from marin.tokens.mixture.sequences import sequences_of
 from marin.tokens.shards.reading import document_ids
 
 __all__ = ["Batch", "MixtureLoader", "packed_batches"]
@@ -43,13 +44,9 @@ class MixtureLoader:
         self.total_sequences = total_sequences
         self.seed = seed
         self.names = tuple(sorted(mixture.components))
+        self._readers = [sequences_of(mixture.components[name], sequence_length, mixture.tail) for name in self.names]
         components = [
-            Component(
-                name,
-                sequence_count(mixture.components[name].tokens, sequence_length, mixture.tail),
-                first_sequences([shard.tokens for shard in mixture.components[name].shards], sequence_length),
-            )
-            for name in self.names
+            Component(name, reader.count, reader.parts) for name, reader in zip(self.names, self._readers, strict=True)
         ]
         self.fraction = 1.0
         if mixture.simulate_budget and mixture.budget_tokens is not None:
@@ -65,8 +62,6 @@ class MixtureLoader:
             )
         except ValueError as error:
             raise StepError(str(error)) from error
-        self.sequences = {component.name: component.sequences for component in components}
-        self._streams = [TokenStream.of(mixture.components[name]) for name in self.names]
         if mixture.exhausted == "stop":
             self._refuse_exhaustion(mixture.max_epochs or 1.0)
 
@@ -81,7 +76,7 @@ class MixtureLoader:
         """
         refs = self.order.lookup(first, count)
         reads = [
-            (self._streams[component], sequence)
+            (self._readers[component], sequence)
             for component, sequence in zip(refs.components.tolist(), refs.sequences.tolist(), strict=True)
         ]
         return pack(
@@ -109,8 +104,7 @@ class MixtureLoader:
         refs = self.order.lookup(place, 1)
         component = int(refs.components[0])
         shards = self.mixture.components[self.names[component]]
-        first = int(refs.sequences[0]) * self.sequence_length
-        within = self._streams[component].documents_within(first, first + self.sequence_length)
+        within = self._readers[component].documents(int(refs.sequences[0]))
         ids = {shard: document_ids(shards, shards.shards[shard]) for shard in {shard for shard, _ in within}}
         return [ids[shard][document] for shard, document in within]
 
@@ -120,17 +114,14 @@ class MixtureLoader:
         return {name: float(c / size) for name, c, size in zip(self.names, counts, self.order.sizes, strict=True)}
 
     def dropped_tokens(self) -> dict[str, int]:
-        """Tokens of each component that no sequence holds: its tail when ``tail`` is ``"drop"``, otherwise none."""
-        return {
-            name: max(0, self.mixture.components[name].tokens - count * self.sequence_length)
-            for name, count in self.sequences.items()
-        }
+        """Tokens of each component that no sequence holds: what its packing cuts off, or a dropped tail."""
+        return {name: reader.dropped_tokens for name, reader in zip(self.names, self._readers, strict=True)}
 
     def report(self) -> dict[str, Any]:
         """Realised against asked shares by phase, sequences and epochs by component, over the whole run."""
         bounds = (0, *self.order.ends)
         counts = [self.order.counts(bound) for bound in bounds]
-        epochs, dropped = self.epochs(), self.dropped_tokens()
+        epochs = self.epochs()
         return {
             "sequence_length": self.sequence_length,
             "total_sequences": self.total_sequences,
@@ -142,9 +133,10 @@ class MixtureLoader:
             "components": [
                 {
                     "name": name,
-                    "sequences": self.sequences[name],
+                    "sequences": self._readers[index].count,
                     "used_sequences": int(self.order.sizes[index]),
-                    "dropped_tokens": dropped[name],
+                    "dropped_tokens": self._readers[index].dropped_tokens,
+                    "padded_places": self._readers[index].padded_places,
                     "drawn": int(counts[-1][index]),
                     "epochs": epochs[name],
                     "asked": [phase.weights[name] for phase in self.mixture.phases],

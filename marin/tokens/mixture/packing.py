@@ -1,10 +1,8 @@
-"""Documents packed into sequences: a stream of tokens cut every S, with segments, positions and loss mask."""
+"""Batches of packed sequences, with segments, positions and loss mask."""
 
 from __future__ import annotations
 
-import bisect
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +10,9 @@ import numpy.typing as npt
 
 from marin.tokens.mixture.config import RepeatMask
 from marin.tokens.mixture.repeats import repeated_targets
+from marin.tokens.mixture.sequences import CarriedOn, SequenceReader, TokenStream
 from marin.tokens.shards.artifacts import TokenShards
-from marin.tokens.shards.indexed import IndexedTokens, Offsets
-from marin.tokens.shards.reading import open_shard
+from marin.tokens.shards.indexed import Offsets
 
 
 @dataclass(frozen=True)
@@ -44,80 +42,8 @@ class Batch:
     repeats: npt.NDArray[np.int32]
 
 
-class TokenStream:
-    """The documents of several shards as one stream of tokens. Shards are opened when they are first read.
-
-    Args:
-        sizes: tokens of each shard.
-        opener: opens the shard of an index.
-    """
-
-    def __init__(self, sizes: Sequence[int], opener: Callable[[int], IndexedTokens]) -> None:
-        self._begins = [0, *itertools.accumulate(sizes)]
-        self._opener = opener
-        self._open: dict[int, IndexedTokens] = {}
-
-    @classmethod
-    def of(cls, shards: TokenShards) -> TokenStream:
-        """The stream of a materialised artifact."""
-        return cls([shard.tokens for shard in shards.shards], lambda index: open_shard(shards, shards.shards[index]))
-
-    @property
-    def tokens(self) -> int:
-        """Tokens in the stream."""
-        return self._begins[-1]
-
-    def read(self, begin: int, out: npt.NDArray[np.int64]) -> tuple[int, list[Offsets]]:
-        """Fill ``out`` with the tokens from ``begin`` on, as far as the stream goes.
-
-        Returns:
-            How many were read, and the places in ``out``, after the first, at which a document begins.
-        """
-        done, starts = 0, []
-        shard = bisect.bisect_right(self._begins, begin) - 1
-        while done < len(out) and begin + done < self.tokens:
-            source = self._shard(shard)
-            low = begin + done - self._begins[shard]
-            high = min(low + len(out) - done, source.tokens)
-            out[done : done + high - low] = source.ids[low:high]
-            found = source.starts_within(low, high)
-            if found.size:
-                found = found + (done - low)
-                starts.append(found[1:] if found[0] == 0 else found)
-            done += high - low
-            shard += 1
-        return done, starts
-
-    def documents_within(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """(shard, document within it) of every document that has a token in ``[begin, end)``."""
-        found: list[tuple[int, int]] = []
-        for shard, (low, high) in enumerate(itertools.pairwise(self._begins)):
-            if low < end and begin < high:
-                source = self._shard(shard)
-                first = source.document_at(max(begin - low, 0))
-                last = source.document_at(min(end, high) - low - 1)
-                found += [(shard, document) for document in range(first, last + 1)]
-        return found
-
-    def _shard(self, index: int) -> IndexedTokens:
-        found = self._open.get(index)
-        if found is None:
-            found = self._open[index] = self._opener(index)
-        return found
-
-
-def sequence_count(tokens: int, sequence_length: int, tail: str = "pad") -> int:
-    """Sequences of a stream: with ``tail="pad"`` every token is read once, with ``"drop"`` every sequence is full."""
-    return -(-tokens // sequence_length) if tail == "pad" else max(0, tokens - 1) // sequence_length
-
-
-def first_sequences(shard_tokens: Sequence[int], sequence_length: int) -> tuple[int, ...]:
-    """Number of the first sequence that begins in each shard of a stream, and the number of sequences."""
-    return tuple(-(-begin // sequence_length) for begin in (0, *itertools.accumulate(shard_tokens)))
-
-
 def pack(
-    reads: Sequence[tuple[TokenStream, int]],
+    reads: Sequence[tuple[SequenceReader, int]],
     sequence_length: int,
     pad_id: int,
     *,
@@ -128,9 +54,9 @@ def pack(
     """The batch of the given sequences.
 
     Args:
-        reads: for each row, a stream and the number of a sequence in it: tokens ``[i*S, i*S + S + 1)``.
+        reads: for each row, where to read from, and the number of a sequence there.
         sequence_length: S.
-        pad_id: what fills a row that the stream does not fill.
+        pad_id: what fills up a row.
         components: component of each row.
         epochs: epoch of each row.
         repeat_mask: which repeated patterns to take out of the loss.
@@ -140,8 +66,8 @@ def pack(
     loss_mask = np.ones((rows, length), dtype=np.bool_)
     owners: list[int] = []
     starts: list[Offsets] = []
-    for row, (stream, sequence) in enumerate(reads):
-        read, found = stream.read(sequence * length, window[row])
+    for row, (reader, sequence) in enumerate(reads):
+        read, found = reader.fill(sequence, window[row])
         if read <= length:
             window[row, read:] = pad_id
             loss_mask[row, max(0, read - 1) :] = False
@@ -191,14 +117,12 @@ def _first_of_row(bounds: Offsets, firsts: Offsets) -> tuple[Offsets, Offsets]:
 def packed_batches(
     shards: TokenShards, sequence_length: int, batch_size: int, sequences: int | None = None
 ) -> Iterator[Batch]:
-    """The first ``sequences`` of an artifact in stored order (None: all, so every token once), for validation.
+    """The first ``sequences`` of an artifact in stored order, cut every S tokens (None: all, so every token once).
 
     The last batch may be smaller; which sequences they are does not depend on the batch size.
     """
-    stream = TokenStream.of(shards)
-    total = sequence_count(stream.tokens, sequence_length)
-    if sequences is not None:
-        total = min(total, sequences)
+    reader = CarriedOn(TokenStream.of(shards), [shard.tokens for shard in shards.shards], sequence_length)
+    total = reader.count if sequences is None else min(reader.count, sequences)
     for first in range(0, total, batch_size):
         chosen = range(first, min(first + batch_size, total))
-        yield pack([(stream, sequence) for sequence in chosen], sequence_length, shards.pad_id)
+        yield pack([(reader, sequence) for sequence in chosen], sequence_length, shards.pad_id)

@@ -31,6 +31,7 @@ def build_mixture(cells: dict[str, TokenShards], config: MixtureConfig = Mixture
     except ValueError as error:
         raise StepError(f"the mixture's weights do not fit its cells: {error}") from error
     refuse_faulty(cells)
+    refuse_unfit_packing(cells, config)
     tokens = {name: shards.tokens for name, shards in sorted(cells.items())}
     try:
         resolved = resolve_weights(config, tokens)
@@ -112,3 +113,28 @@ def refuse_faulty(cells: dict[str, TokenShards]) -> None:
             faults.append(f"{name}: made with another tokenizer than {first_name}")
     if faults:
         raise StepError("the mixture does not start with faulty cells:\n" + "\n".join(f"  {fault}" for fault in faults))
+
+
+def refuse_unfit_packing(cells: dict[str, TokenShards], config: MixtureConfig) -> None:
+    """Refuse cells that are packed in different ways, or not as the configuration needs them.
+
+    Raises:
+        StepError: naming a cell and the setting.
+    """
+    first_name, first = next(iter(sorted(cells.items())))
+    for name, shards in sorted(cells.items()):
+        if shards.packing != first.packing:
+            raise StepError(
+                f"cell {name!r} is packed as {shards.packing}, cell {first_name!r} as {first.packing}; tokenize all "
+                "cells of a mixture with one tokenize.packing"
+            )
+        if config.difficulty_bands > 1 and shards.order_by == "stored":
+            raise StepError(
+                f"mixture.difficulty_bands is {config.difficulty_bands}, but the documents of cell {name!r} are in no "
+                "order of difficulty; set tokenize.order_by, or difficulty_bands to 1"
+            )
+    if config.tail == "drop" and first.packing.policy != "carry_on":
+        raise StepError(
+            f"mixture.tail is 'drop', but the cells are packed as {first.packing.policy!r}, whose sequences are filled "
+            "up one by one; use 'pad'"
+        )

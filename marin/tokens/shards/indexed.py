@@ -14,10 +14,12 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from marin.tokens.shards.blocks import BlockChecksums
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -54,9 +56,14 @@ class IndexWriter:
         """One more document of ``length`` tokens."""
         self._lengths.append(length)
 
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each document so far."""
+        return np.asarray(self._lengths, dtype=np.int64)
+
     def to_bytes(self) -> bytes:
         """The content of the ``.idx`` file."""
-        lengths = np.asarray(self._lengths, dtype=np.int64)
+        lengths = self.lengths
         if lengths.size and int(lengths.max()) > np.iinfo(np.int32).max:
             raise ValueError("a document has more than 2**31 - 1 tokens, which the index cannot hold")
         pointers = np.zeros(lengths.size, dtype="<i8")
@@ -106,6 +113,26 @@ def read_header(data: bytes, file_size: int, name: str) -> IndexHeader:
     return header
 
 
+class TokenSource(Protocol):
+    """Documents of one shard as ids back to back, wherever they lie."""
+
+    tokens: int
+    documents: int
+
+    @property
+    def lengths(self) -> Ids:
+        """Tokens of each document."""
+
+    def copy_ids(self, begin: int, out: npt.NDArray[np.int64]) -> None:
+        """Fill ``out`` with the ids from position ``begin`` on."""
+
+    def starts_within(self, begin: int, end: int) -> Offsets:
+        """Positions in ``[begin, end)`` at which a document begins, ascending."""
+
+    def document_at(self, position: int) -> int:
+        """Index of the document that the token at ``position`` belongs to."""
+
+
 class IndexedTokens:
     """Memory-mapped documents of one ``.bin``/``.idx`` pair. Opening reads the header only.
 
@@ -144,16 +171,24 @@ class IndexedTokens:
         """The ids of one document."""
         return self.ids[self.start_of(document) : self.start_of(document + 1)]
 
+    def copy_ids(self, begin: int, out: npt.NDArray[np.int64]) -> None:
+        """Fill ``out`` with the ids from position ``begin`` on."""
+        out[:] = self.ids[begin : begin + len(out)]
+
+    @property
+    def lengths(self) -> Ids:
+        """Tokens of each document."""
+        bounds = np.append(self._pointers // self._itemsize, self.tokens)
+        return np.diff(bounds[self._documents])
+
     def document_at(self, position: int) -> int:
         """Index of the document that the token at ``position`` belongs to."""
         return bisect.bisect_right(self._starts, position) - 1
 
     def starts_within(self, begin: int, end: int) -> Offsets:
         """Positions in ``[begin, end)`` at which a document begins, ascending."""
-        low = bisect.bisect_left(self._starts, begin)
-        high = bisect.bisect_left(self._starts, end, low, min(self.documents, low + end - begin))
-        while high < self.documents and self.start_of(high) < end:  # empty documents of foreign files
-            high += 1
+        places = np.array([begin, end], dtype=np.int64) * self._itemsize
+        low, high = np.searchsorted(self._documents[:-1], np.searchsorted(self._pointers, places)).tolist()
         starts: Offsets = self._pointers[self._documents[low:high]] // self._itemsize
         return starts
 
@@ -184,25 +219,28 @@ class TokenWriter:
     def __init__(self, stream: Any, dtype: str, vocab_size: int) -> None:
         self.index = IndexWriter(dtype)
         self.counts: npt.NDArray[np.int64] = np.zeros(vocab_size, dtype=np.int64)
+        self.checksums = BlockChecksums()
         self.tokens = 0
         self._stream = stream
         self._dtype = np.dtype(dtype).newbyteorder("<")
         self._vocab_size = vocab_size
 
-    def add(self, ids: list[int], lengths: Sequence[int]) -> None:
+    def add(self, ids: Sequence[int] | Ids, lengths: Sequence[int]) -> None:
         """Documents of these lengths, whose ids lie back to back in ``ids``.
 
         Raises:
             ValueError: an id is not within the vocabulary.
         """
-        if not ids:
+        if not len(ids):
             return
-        values = np.array(ids, dtype=np.int64)
+        values = np.asarray(ids, dtype=np.int64)
         if sum(lengths) != len(values):
             raise ValueError(f"{len(values)} ids do not fill documents of {sum(lengths)} tokens")
         if int(values.min()) < 0 or int(values.max()) >= self._vocab_size:
             raise ValueError(f"an id lies outside the vocabulary of {self._vocab_size} entries")
-        self._stream.write(values.astype(self._dtype).tobytes())
+        data = values.astype(self._dtype).tobytes()
+        self._stream.write(data)
+        self.checksums.update(data)
         self.counts += np.bincount(values, minlength=self._vocab_size)
         self.tokens += len(values)
         for length in lengths:

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 
 from marin.execution import StepError
 from marin.tokens.shards.artifacts import COUNTS_FILE, TokenShard, TokenShards
-from marin.tokens.shards.indexed import HEADER, CorruptIndex, IndexedTokens, read_header
+from marin.tokens.shards.indexed import HEADER, CorruptIndex, IndexedTokens, TokenSource, read_header
+from marin.tokens.shards.plans import CorruptPlan, PackingPlan, PlannedSpans
 
 
 def open_shard(shards: TokenShards, shard: TokenShard) -> IndexedTokens:
@@ -27,6 +28,24 @@ def open_shard(shards: TokenShards, shard: TokenShard) -> IndexedTokens:
             f"documents, its record says {shard.tokens} of {shard.documents}; redo the tokenize step"
         )
     return indexed
+
+
+def open_plan(shards: TokenShards, shard: TokenShard, source: TokenSource) -> PlannedSpans:
+    """The packing plan of one shard, read whole and checked against its documents.
+
+    Raises:
+        StepError: the shard has no plan, or one that is damaged or not its own.
+    """
+    name = f"{shard.name}.plan"
+    if shard.packing is None:
+        raise StepError(f"token shard {shard.name} of {shards.selection} was written without a packing plan")
+    try:
+        plan = PackingPlan.from_bytes(shards.read(name), name)
+        if plan.sequences != shard.packing.sequences:
+            raise CorruptPlan(f"{name} is of {plan.sequences} sequences, its record says {shard.packing.sequences}")
+        return PlannedSpans(plan, source.lengths)
+    except CorruptPlan as error:
+        raise StepError(f"token shard {shard.name} of {shards.selection}: {error}; redo the tokenize step") from error
 
 
 def recount(shards: TokenShards, shard: TokenShard) -> tuple[int, int]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from marin.tokens.mixture.packing import TokenStream, pack, packed_batches, sequence_count
+from marin.tokens.mixture.packing import pack, packed_batches
+from marin.tokens.mixture.sequences import CarriedOn, TokenStream, sequence_count
 from tests.tokens.building import make_shards
 
 
@@ -88,9 +89,9 @@ def test_only_full_sequences_are_left_when_the_tail_is_dropped():
 
 def test_rows_of_a_batch_do_not_touch_each_other(tmp_path):
     shards = make_shards(tmp_path, [[1] * 10, [2] * 6, [3] * 5])
-    stream = TokenStream.of(shards)
-    together = pack([(stream, index) for index in (5, 0, 3)], 4, 0)
+    reader = CarriedOn(TokenStream.of(shards), [shards.tokens], 4)
+    together = pack([(reader, index) for index in (5, 0, 3)], 4, 0)
     for row, index in enumerate((5, 0, 3)):
-        alone = pack([(stream, index)], 4, 0)
+        alone = pack([(reader, index)], 4, 0)
         for name in ("tokens", "targets", "segments", "positions", "loss_mask"):
             assert np.array_equal(getattr(together, name)[row], getattr(alone, name)[0])

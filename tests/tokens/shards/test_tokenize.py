@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 
 from marin.data.documents.artifacts import Documents
 from marin.data.documents.io import iterate_documents
 from marin.execution import StepError, materialise
-from marin.tokens.shards.config import Selection, TokenizeConfig
+from marin.tokens.shards.blocks import BLOCK_BYTES, decode_checksums
+from marin.tokens.shards.config import PackingConfig, Selection, TokenizeConfig
 from marin.tokens.shards.encode import bundle_shards, pack_counts, unpack_counts
+from marin.tokens.shards.plans import plan_packing
 from marin.tokens.shards.reading import document_ids, open_shard, token_counts
 from marin.tokens.shards.steps import tokenize
 from marin.tokens.tokenizer.artifacts import Tokenizer
@@ -117,3 +121,69 @@ def test_packed_counts_unpack_to_the_same():
 def test_an_unknown_split_is_refused():
     with pytest.raises(ValueError, match="'test'; use 'train' or 'validation'"):
         Selection("test")
+
+
+@pytest.mark.parametrize("order_by", ["length", "density"])
+def test_documents_of_a_shard_go_from_easy_to_hard_with_their_ids(tokens_prefix, corpus: Documents, order_by: str):
+    plain = run(tokens_prefix)
+    shards = run(tokens_prefix, config=TokenizeConfig(shard_bytes=10_000, order_by=order_by, batch_bytes=300))
+    assert shards.order_by == order_by
+    assert (shards.tokens, shards.documents) == (plain.tokens, plain.documents)
+    texts = {document.id: len(document.text.encode()) for document in iterate_documents(corpus)}
+    for shard, before in zip(shards.shards, plain.shards, strict=True):
+        ids = document_ids(shards, shard)
+        indexed, stored = open_shard(shards, shard), open_shard(plain, before)
+        sizes = [len(indexed.document(index)) for index in range(indexed.documents)]
+        figures = [float(n) if order_by == "length" else n / texts[i] for n, i in zip(sizes, ids, strict=True)]
+        assert figures == sorted(figures)
+        assert sorted(ids) == sorted(document_ids(plain, before))
+        where = {document: index for index, document in enumerate(document_ids(plain, before))}
+        for index, document in enumerate(ids):
+            assert np.array_equal(indexed.document(index), stored.document(where[document]))
+
+
+def test_an_order_by_a_figure_of_the_metadata_needs_it_in_every_document(tokens_prefix):
+    config = TokenizeConfig(order_by="metadata.score")
+    with pytest.raises(StepError, match=r"has None as 'score' in its metadata, which is no number"):
+        run(tokens_prefix, config=config)
+
+
+def test_held_out_documents_stay_as_they_come(tokens_prefix):
+    config = TokenizeConfig(shard_bytes=10_000, order_by="length", packing=PackingConfig("best_fit", 64))
+    plain, configured = run(tokens_prefix, Selection("validation")), run(tokens_prefix, Selection("validation"), config)
+    assert (configured.order_by, configured.packing) == ("stored", PackingConfig())
+    assert [plain.file_info(name).sha256 for name in plain.names()] == [
+        configured.file_info(name).sha256 for name in configured.names()
+    ]
+
+
+def test_a_packing_plan_is_written_beside_each_shard_and_its_losses_are_counted(tokens_prefix):
+    shards = run(
+        tokens_prefix, config=TokenizeConfig(shard_bytes=10_000, packing=PackingConfig("truncate", 64), batch_bytes=99)
+    )
+    for shard in shards.shards:
+        lengths = open_shard(shards, shard).lengths
+        plan, losses = plan_packing(lengths, "truncate", 64)
+        assert shards.read(f"{shard.name}.plan") == plan.to_bytes()
+        assert shard.packing is not None
+        assert (shard.packing.dropped_tokens, shard.packing.padded_places) == (
+            losses.dropped_tokens,
+            losses.padded_places,
+        )
+
+
+def test_checksums_of_the_blocks_lie_beside_each_shard(tokens_prefix):
+    shards = run(tokens_prefix)
+    for shard in shards.shards:
+        _, ids, index = decode_checksums(shards.read(f"{shard.name}.sums"), "")
+        for suffix, sums in (("bin", ids), ("idx", index)):
+            data = shards.read(f"{shard.name}.{suffix}")
+            assert sums.tolist() == [
+                zlib.crc32(data[first : first + BLOCK_BYTES]) for first in range(0, len(data), BLOCK_BYTES)
+            ]
+
+
+@pytest.mark.parametrize("order_by", ["", "random", "metadata."])
+def test_an_unknown_order_is_refused(order_by: str):
+    with pytest.raises(ValueError, match=r"order_by is '.*'; use 'stored'"):
+        TokenizeConfig(order_by=order_by)
