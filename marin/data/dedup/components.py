@@ -89,7 +89,7 @@ def connected_partitioned(run: Run, edges: Sequence[Intermediate], partitions: i
 
     Edges are spread by a hash of both ends, not gathered at their nodes: the edges of a star of millions lie in all
     parts alike. Only least neighbours are gathered, of which each part knows one for a node. A task holds its share
-    1/``partitions`` of the edges, or of the nodes, whatever the degrees are.
+    1/``partitions`` of the edges, or of the nodes, whatever the degrees are; at most 200 bytes for each edge of it.
 
     Args:
         run: the run of the step's body.
