@@ -148,7 +148,7 @@ def cut_range(placed: PlacedWords, first: int, after: int) -> tuple[int, int]:
     before = start - len(text[:start].rstrip())
     behind = len(text) - end - len(text[end:].lstrip())
     if before == start:
-        return start, end + behind
+        return 0, end + behind
     if end + behind == len(text):
         return start - before, len(text)
     if before and behind:

@@ -318,6 +318,8 @@ def test_placed_words_are_those_that_are_hashed(text: str) -> None:
         ("“one two” three", 0, 2, "three"),
         ("one (two three)\n", 1, 3, "one"),
         ("one", 0, 1, ""),
+        ("  1. one\n", 0, 2, ""),
+        (" \n one two", 0, 1, "two"),
     ],
 )
 def test_one_gap_stays_where_two_would_meet(text: str, first: int, after: int, left: str) -> None:
