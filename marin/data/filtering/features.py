@@ -9,6 +9,7 @@ of a document does not depend on those beside it.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from marin.data.filtering.config import DUPLICATE_N_GRAMS, TOP_N_GRAMS
-from marin.data.filtering.marks import CITATION, CURLY, FILLER, PERSONAL, POLICY, POLICY_PHRASES
+from marin.data.filtering.marks import CITATION, CURLY, FILLER, OVERLONG, PERSONAL, POLICY, POLICY_PHRASES
 from marin.data.filtering.ngrams import WordRuns, repetition
 from marin.data.filtering.splitting import FINAL_SIGNS, UNSPACED_CHARACTER
 from marin.data.filtering.words import (
@@ -42,10 +43,11 @@ _BATCH_TEXTS = 512
 _QUOTED_ENDS = frozenset(".?!\"'")
 _CITATION = re.compile(r"\[(?:[0-9]{0,9}|edit|citation needed)\]")
 # What Python cuts at beside the white space of ASCII.
-_WIDE_SPACES = re.compile("[\x1c-\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_WIDE_SPACES = (
+    "\x1c\x1d\x1e\x1f\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SHORT_LINE, _SHORT_LINE_UNSPACED = 30, 10
-_LONGEST_WORD = 1000
 _WORDS_PER_LINE = 3
 _IDEOGRAPHIC = re.compile(
     "[\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
@@ -184,8 +186,10 @@ def _cut_texts(texts: Sequence[str], table: WordTable) -> tuple[_Lines, Cut]:
     bounds = [0]
     paragraphs: list[list[int]] = []
     for text in texts:
-        if not text.isascii() and _WIDE_SPACES.search(text):
-            text = _WIDE_SPACES.sub(" ", text)
+        if not text.isascii():
+            # One at a time: a pattern of them all would try each place of the text.
+            for space in _WIDE_SPACES:
+                text = text.replace(space, " ")
         starts: list[int] = []
         begin = True
         for line in map(str.strip, text.splitlines()):
@@ -225,7 +229,8 @@ def _arrow(lines: list[str]) -> pa.StringArray:
 
 def _measure_batch(texts: Sequence[str], table: WordTable) -> list[TextFeatures]:
     lines, cut = _cut_texts(texts, table)
-    lengths, kinds, plain = table.lengths[cut.words], table.kinds[cut.words], table.plain_hashes[cut.words]
+    lengths, kinds = table.lengths.take(cut.words), table.kinds.take(cut.words)
+    plain = table.plain_hashes.take(cut.words)
     words_per_text = lines.sums(lines.words)
     word_bounds = np.concatenate([[0], np.cumsum(words_per_text)])
     columns = _word_columns(lengths, kinds, words_per_text)
@@ -247,7 +252,7 @@ def _measure_batch(texts: Sequence[str], table: WordTable) -> list[TextFeatures]
     for at, row in enumerate(rows):
         hashes = plain[word_bounds[at] : word_bounds[at + 1]]
         of_text = dict(zip(FEATURE_COLUMNS, row, strict=True))
-        found.append(TextFeatures(of_text, hashes[hashes != 0], suspects.get(at, "")))
+        found.append(TextFeatures(of_text, hashes.take(np.flatnonzero(hashes)), suspects.get(at, "")))
     return found
 
 
@@ -266,8 +271,10 @@ def _texts_of_lines(lines: _Lines, chosen: Sequence[int]) -> dict[int, str]:
 def _word_columns(lengths: Integers, kinds: Integers, words_per_text: Integers) -> Columns:
     """Columns that need words only."""
     texts = len(words_per_text)
-    owner = np.repeat(np.arange(texts), words_per_text)
-    by_kind = np.bincount(owner * KINDS + kinds, minlength=texts * KINDS).reshape(texts, KINDS)
+    ends = np.cumsum(words_per_text).tolist()
+    by_kind = np.zeros((texts, KINDS), np.int64)
+    for text, (begin, end) in enumerate(itertools.pairwise([0, *ends])):
+        by_kind[text] = np.bincount(kinds[begin:end], minlength=KINDS)
     spoken, alphabetic, unspaced = (by_kind @ _KIND_FLAGS).T
     stops = by_kind.reshape(texts, KINDS >> STOP_WORD_SHIFT, 1 << STOP_WORD_SHIFT).sum(axis=2)[:, 1:]
     counted = np.maximum(1, words_per_text)
@@ -369,8 +376,7 @@ def _sentence_columns(lines: _Lines, sentences: Integers, unspaced: Flags, table
     """
     by_words = np.repeat(unspaced, lines.per_text)
     worded = np.where(by_words, lines.words, lines.pieces) >= _WORDS_PER_LINE
-    for at in np.flatnonzero(worded & ~by_words & (lines.sizes > _LONGEST_WORD)).tolist():
-        worded[at] = max(map(len, lines.lines[at].split())) <= _LONGEST_WORD
+    worded &= by_words | (lines.marks & OVERLONG == 0)
     counted = worded.copy()
     for at in lines.marked(POLICY):
         lowered = lines.lines[at].lower()

@@ -79,6 +79,8 @@ _KEY_MARKS = {
 _SHORTEST_KEY = 15
 _KEY_BLOCK = "-----BEGIN"
 _KEY_BLOCK_SIGNS = ("-----BEGIN", "-----END")
+SIGNS_OF_KEYS = (*(mark for marks in _KEY_MARKS.values() for mark in marks), *_KEY_BLOCK_SIGNS)
+"""One of them is in every piece of text that may belong to a key."""
 _KEY_BLOCK_START = re.compile(r"-----BEGIN ([A-Z ]{0,30})PRIVATE KEY-----")
 _LONGEST_KEY_BLOCK = 8000
 

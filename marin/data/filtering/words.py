@@ -17,7 +17,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from marin.data.filtering.marks import marks_of
+from marin.data.filtering.english import special_pieces
+from marin.data.filtering.marks import marks_of_all
 from marin.data.filtering.splitting import FINAL_SIGNS, UNSPACED_CHARACTER, split_piece
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
@@ -40,8 +41,9 @@ KINDS = (len(STOP_WORDS) + 1) << STOP_WORD_SHIFT
 """Kinds are below this."""
 
 _STOP_NUMBERS = {word: number << STOP_WORD_SHIFT for number, word in enumerate(STOP_WORDS, start=1)}
-_PLAIN_WORD = SPOKEN | ALPHABETIC
 _ASCII_SIGNS = frozenset(string.punctuation)
+_LOWER = bytes(range(128)).lower() + bytes(range(128, 256))
+_SIGNS_OF_ASCII = bytes(sign for sign in range(128) if not chr(sign).isalnum() and sign != ord("\n"))
 _REMEMBERED = 64
 """Characters of the longest piece that is remembered."""
 
@@ -113,45 +115,51 @@ class WordTable:
         if max(len(self._counts.values), len(self._words)) > self._capacity:
             self._reset()
         found = list(map(self._pieces.get, pieces))
-        missing = dict.fromkeys(piece for piece, number in zip(pieces, found, strict=True) if number is None)
+        missing = [piece for piece, number in zip(pieces, found, strict=True) if number is None]
         if missing:
-            new = self._add(list(missing))
-            self._pieces.update((piece, number) for piece, number in new.items() if len(piece) <= _REMEMBERED)
+            new = self._add(list(dict.fromkeys(missing)))
+            self._pieces.update(new)
+            for piece in [piece for piece in new if len(piece) > _REMEMBERED]:
+                del self._pieces[piece]
             found = [new[piece] if number is None else number for piece, number in zip(pieces, found, strict=True)]
         return np.array(found, np.int64)
 
     def _add(self, pieces: list[str]) -> dict[str, int]:
         """The numbers of pieces that are not remembered, once each; all at once, because one by one is slow."""
-        cuts = list(map(split_piece, pieces))
-        counts = np.array(list(map(len, cuts)), np.int64)
-        flat = list(chain.from_iterable(cuts))
+        flat: list[str] = []
+        counts: list[int] = []
+        specials = special_pieces()
+        for piece in pieces:
+            # A third is plain words, which need no call and no list of their own.
+            if piece.isalpha() and piece.isascii() and piece not in specials:
+                flat.append(piece)
+                counts.append(1)
+            else:
+                words = split_piece(piece)
+                flat += words
+                counts.append(len(words))
         known = self._words
         new = [word for word in dict.fromkeys(flat) if word not in known]
         known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
         first = len(self._counts.values)
-        self._starts.extend(len(self._cut.values) + np.cumsum(counts) - counts)
+        self._starts.extend(len(self._cut.values) + np.cumsum([0, *counts[:-1]]))
         self._counts.extend(counts)
-        self._marks.extend(list(map(marks_of, pieces)))
+        self._marks.extend(marks_of_all(pieces))
         self._cut.extend(list(map(known.__getitem__, flat)))
         self._lengths.extend(list(map(len, new)))
-        # Plain words of English are told here, to spare a call for each.
-        self._kinds.extend(
-            [
-                _PLAIN_WORD if word.isalpha() and word.isascii() and word not in _STOP_NUMBERS else _kind(word)
-                for word in new
-            ]
-        )
-        self._plain_hashes.extend([word_hash(plain) if plain else 0 for plain in map(plain_word, new)])
+        kinds, hashes = _described(new)
+        self._kinds.extend(kinds)
+        self._plain_hashes.extend(hashes)
         return dict(zip(pieces, range(first, first + len(pieces)), strict=True))
 
     def cut(self, numbers: NDArray[np.int64]) -> Cut:
         """The words of pieces."""
-        counts = self._counts.values[numbers]
+        counts = self._counts.values.take(numbers)
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
-        places = np.repeat(self._starts.values[numbers] - (ends - counts), counts)
+        places = np.repeat(self._starts.values.take(numbers) - (ends - counts), counts)
         places += np.arange(total)
-        return Cut(self._cut.values[places], counts, self._marks.values[numbers])
+        return Cut(self._cut.values.take(places), counts, self._marks.values.take(numbers))
 
     def split(self, lines: Sequence[Sequence[str]]) -> tuple[Words, NDArray[np.int64]]:
         """The words of lines that are cut at white space already.
@@ -184,12 +192,15 @@ class _Column(Generic[_Scalar]):
         self._count = end
 
 
-def sums_of_runs(values: NDArray[np.int64], lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+def sums_of_runs(values: NDArray[Any], lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Sums of consecutive runs of values that have these lengths, zero for empty ones."""
-    sums = np.concatenate([[0], np.cumsum(values)])
-    ends = np.cumsum(np.asarray(lengths, np.int64))
-    result: NDArray[np.int64] = np.diff(sums[ends], prepend=0)
-    return result
+    counts = np.asarray(lengths, np.int64)
+    filled = np.flatnonzero(counts)
+    sums = np.zeros(len(counts), np.int64)
+    if len(filled):
+        # Adding up each run by itself is many times faster than running sums over all values.
+        sums[filled] = np.add.reduceat(values.astype(np.int64, copy=False), (np.cumsum(counts) - counts)[filled])
+    return sums
 
 
 def plain_word(word: str) -> str:
@@ -205,6 +216,28 @@ def plain_word(word: str) -> str:
 def word_hash(word: str) -> int:
     """A stable 64-bit hash (XXH3), never zero."""
     return xxhash.xxh3_64_intdigest(word.encode("utf-8", "replace")) or 1
+
+
+def _described(words: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The kinds and the hashes of words, which hold no white space.
+
+    The plain forms of all words of ASCII come out of one pass over their bytes.
+    """
+    if not words:
+        return [], []
+    joined = "\n".join([word if word.isascii() else "" for word in words])
+    plain_forms = joined.encode().translate(_LOWER, _SIGNS_OF_ASCII).split(b"\n")
+    kinds: list[int] = []
+    hashes: list[int] = []
+    for word, plain in zip(words, plain_forms, strict=True):
+        if plain:
+            kinds.append(SPOKEN if plain.isdigit() else SPOKEN | ALPHABETIC | _STOP_NUMBERS.get(word, 0))
+            hashes.append(xxhash.xxh3_64_intdigest(plain) or 1)
+        else:
+            other = "" if word.isascii() else plain_word(word)
+            kinds.append(_kind(word))
+            hashes.append(word_hash(other) if other else 0)
+    return kinds, hashes
 
 
 def _kind(word: str) -> int:
