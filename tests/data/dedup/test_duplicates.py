@@ -59,7 +59,7 @@ def content_of(attributes: Attributes) -> dict[str, str]:
     return {name: hashlib.sha256(attributes.read(name)).hexdigest() for name in attributes.names()}
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("by_url", [False, True])
 def test_what_goes_is_held_by_what_stays_and_small_tasks_give_the_same_bytes(
     tmp_path: Path, seed: int, by_url: bool
