@@ -38,6 +38,10 @@ class Client:
         """The whole object."""
         return cast(bytes, self.fs.cat_file(path))
 
+    def read_range(self, path: str, begin: int, end: int) -> bytes:
+        """The bytes of an object from `begin` up to `end`."""
+        return cast(bytes, self.fs.cat_file(path, start=begin, end=end))
+
     def open(self, path: str, size: int) -> BinaryIO:
         """A stream over an object of a known size in bytes."""
         return cast(BinaryIO, self.fs.open(path, "rb"))

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 REQUESTS = {
     "read": "GET",
+    "read_range": "GET",
     "open": "GET",
     "create": "CREATE",
     "put": "PUT",
@@ -27,9 +28,10 @@ REQUESTS = {
 class CountedStore(WrappedStore):
     """Another store behind a counter.
 
-    `requests` counts by kind: LIST (one a page; `folders` once), GET (`read`, and `open` once), HEAD (`size`), CREATE,
-    PUT (`put`, and `writer` once) and DELETE. What a client sends behind one call (parts of a big object, ranges of a
-    stream, another try) is not seen here. A copy that was pickled counts on its own, from the same figures.
+    `requests` counts by kind: LIST (one a page; `folders` once), GET (`read`, `read_range`, and `open` once), HEAD
+    (`size`), CREATE, PUT (`put`, and `writer` once) and DELETE. What a client sends behind one call (parts of a big
+    object, ranges of a stream, another try) is not seen here. A copy that was pickled counts on its own, from the same
+    figures.
     """
 
     def __init__(self, store: Store) -> None:

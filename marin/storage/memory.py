@@ -25,6 +25,10 @@ class MemoryStore(RemoteStore):
         with _lock:
             return super().read(key)
 
+    def read_range(self, key: str, begin: int, end: int) -> bytes:
+        with _lock:
+            return super().read_range(key, begin, end)
+
     def put(self, key: str, data: bytes) -> None:
         with _lock:
             super().put(key, data)

@@ -73,6 +73,11 @@ class RemoteStore(Store):
         with self._errors(key):
             return self.client.read(full)
 
+    def read_range(self, key: str, begin: int, end: int) -> bytes:
+        full = self._full(key)
+        with self._errors(key):
+            return self.client.read_range(full, begin, end)
+
     def open(self, key: str) -> BinaryIO:
         full = self._full(key)
         with self._errors(key):

@@ -93,6 +93,12 @@ class Store(ABC):
     def read(self, key: str) -> bytes:
         """The whole object; `MissingObject` when there is none."""
 
+    def read_range(self, key: str, begin: int, end: int) -> bytes:
+        """The bytes from `begin` up to, but not including, `end`, in one request where the store has ranges."""
+        with self.open(key) as stream:
+            stream.seek(begin)
+            return stream.read(end - begin)
+
     @abstractmethod
     def open(self, key: str) -> BinaryIO:
         """A readable, seekable stream over the object; `MissingObject` when there is none."""

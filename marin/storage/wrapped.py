@@ -30,6 +30,9 @@ class WrappedStore(Store):
     def read(self, key: str) -> bytes:
         return self.around("read", key, lambda: self.store.read(key))
 
+    def read_range(self, key: str, begin: int, end: int) -> bytes:
+        return self.around("read_range", key, lambda: self.store.read_range(key, begin, end))
+
     def open(self, key: str) -> BinaryIO:
         return self.around("open", key, lambda: self.store.open(key))
 

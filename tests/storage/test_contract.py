@@ -170,6 +170,15 @@ def test_readers_seek_and_do_not_disturb_each_other(store: Store) -> None:
         assert other.read() == b"23456789"
 
 
+def test_a_range_is_read_without_the_rest(store: Store) -> None:
+    store.create("digits", b"0123456789")
+    assert store.read_range("digits", 0, 3) == b"012"
+    assert store.read_range("digits", 4, 9) == b"45678"
+    assert store.read_range("digits", 9, 10) == b"9"
+    with pytest.raises(MissingObject):
+        store.read_range("letters", 0, 1)
+
+
 def test_a_missing_object_is_said_to_be_missing(store: Store) -> None:
     store.create("folder/key", b"1")
     for key in ("nothing", "folder", "folder/other", "folder/key/below"):

@@ -11,6 +11,7 @@ from typing import Literal
 SHARE_TOLERANCE = 1e-9
 SIMPLEX_TOLERANCE = 1e-6
 MOST_BANDS = 256
+LEAST_CACHE_BYTES = 64 * 1024**2
 
 
 def is_pattern(name: str) -> bool:
@@ -91,6 +92,30 @@ class RepeatMask:
             raise ValueError(f"repeat_mask.longest_period is {self.longest_period}; it must be at least 1 token")
         if self.repeats < 2:
             raise ValueError(f"repeat_mask.repeats is {self.repeats}; a repeat is at least 2 in a row")
+
+
+@dataclass(frozen=True)
+class LoaderConfig:
+    """How a rank reads; never which sequences.
+
+    Attributes:
+        ahead: micro-batches that are read before they are asked for; 0 reads each when it is.
+        threads: how many are read at the same time.
+        cache_bytes: what the blocks of shards in an object store may take on the local disk, for all ranks of a machine
+            together; shards on the local disk need none.
+    """
+
+    ahead: int = 4
+    threads: int = 2
+    cache_bytes: int = 64 * 1024**3
+
+    def __post_init__(self) -> None:
+        if self.ahead < 0:
+            raise ValueError(f"loader.ahead is {self.ahead}; give 0 or more micro-batches")
+        if self.threads < 1:
+            raise ValueError(f"loader.threads is {self.threads}; give at least 1")
+        if self.cache_bytes < LEAST_CACHE_BYTES:
+            raise ValueError(f"loader.cache_bytes is {self.cache_bytes}; give at least {LEAST_CACHE_BYTES} (64 MiB)")
 
 
 @dataclass(frozen=True)

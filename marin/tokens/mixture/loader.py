@@ -14,7 +14,8 @@ from marin.tokens.mixture.order import MixtureOrder
 from marin.tokens.mixture.packing import Batch, pack, packed_batches
 from marin.tokens.mixture.report import order_phases
 from marin.tokens.mixture.sequences import sequences_of
-from marin.tokens.shards.reading import document_ids
+from marin.tokens.shards.reading import OpenShards, document_ids
+from marin.tokens.shards.streaming import BlockCache
 
 __all__ = ["Batch", "MixtureLoader", "packed_batches"]
 
@@ -31,12 +32,15 @@ class MixtureLoader:
         sequence_length: places of a sequence (S).
         seed: seed of the order within each component.
         total_sequences: sequences of the whole run; the phases are shares of it.
+        cache: where blocks of shards in an object store are kept; without one such shards are downloaded whole.
 
     Raises:
         StepError: a component holds no sequence, or the run needs more epochs than ``exhausted="stop"`` allows.
     """
 
-    def __init__(self, mixture: Mixture, sequence_length: int, seed: int, total_sequences: int) -> None:
+    def __init__(
+        self, mixture: Mixture, sequence_length: int, seed: int, total_sequences: int, cache: BlockCache | None = None
+    ) -> None:
         if sequence_length < 1:
             raise ValueError(f"sequence_length is {sequence_length}; it must be at least 1")
         self.mixture = mixture
@@ -44,7 +48,11 @@ class MixtureLoader:
         self.total_sequences = total_sequences
         self.seed = seed
         self.names = tuple(sorted(mixture.components))
-        self._readers = [sequences_of(mixture.components[name], sequence_length, mixture.tail) for name in self.names]
+        self.cache = cache
+        opened = OpenShards(cache)
+        self._readers = [
+            sequences_of(mixture.components[name], sequence_length, mixture.tail, opened) for name in self.names
+        ]
         components = [
             Component(name, reader.count, reader.parts) for name, reader in zip(self.names, self._readers, strict=True)
         ]
@@ -66,7 +74,7 @@ class MixtureLoader:
             self._refuse_exhaustion(mixture.max_epochs or 1.0)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MixtureLoader, (self.mixture, self.sequence_length, self.seed, self.total_sequences)
+        return MixtureLoader, (self.mixture, self.sequence_length, self.seed, self.total_sequences, self.cache)
 
     def batch(self, first: int, count: int) -> Batch:
         """Sequences ``first`` to ``first + count - 1`` of the run.

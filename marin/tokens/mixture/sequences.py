@@ -14,7 +14,7 @@ from marin.execution import StepError
 from marin.tokens.shards.artifacts import ShardPacking, TokenShards
 from marin.tokens.shards.indexed import Offsets, TokenSource
 from marin.tokens.shards.plans import PlannedSpans
-from marin.tokens.shards.reading import open_plan, open_shard
+from marin.tokens.shards.reading import OpenShards
 
 
 class SequenceReader(Protocol):
@@ -44,13 +44,22 @@ class SequenceReader(Protocol):
         """(shard, document within it) of every document that has a token in the sequence, in order."""
 
 
-def sequences_of(shards: TokenShards, sequence_length: int, tail: str = "pad") -> SequenceReader:
+def sequences_of(
+    shards: TokenShards, sequence_length: int, tail: str = "pad", opened: OpenShards | None = None
+) -> SequenceReader:
     """The sequences of a materialised artifact, packed as it says.
+
+    Args:
+        shards: the artifact.
+        sequence_length: places of a sequence.
+        tail: what happens to the last sequence where documents carry on; see :class:`CarriedOn`.
+        opened: the shards that are in use, when several artifacts share them.
 
     Raises:
         StepError: it was packed into sequences of another length.
     """
-    stream = TokenStream.of(shards)
+    opened = opened or OpenShards()
+    stream = TokenStream.of(shards, opened)
     planned = shards.packing.sequence_length
     if planned is None:
         return CarriedOn(stream, [shard.tokens for shard in shards.shards], sequence_length, tail)
@@ -60,7 +69,7 @@ def sequences_of(shards: TokenShards, sequence_length: int, tail: str = "pad") -
             f"{sequence_length}; set tokenize.packing.sequence_length to the model's"
         )
     packings = [shard.packing for shard in shards.shards if shard.packing is not None]
-    return PlannedSequences(stream, packings, lambda index, source: open_plan(shards, shards.shards[index], source))
+    return PlannedSequences(stream, packings, lambda index, source: opened.plan(shards, index, source))
 
 
 class CarriedOn:
@@ -95,7 +104,7 @@ class PlannedSequences:
     Args:
         stream: the documents.
         packings: what the plan of each shard comes to.
-        opener: opens the plan of the shard of an index, given the shard's documents.
+        opener: gives the plan of the shard of an index, and the shard's documents.
     """
 
     def __init__(
@@ -110,7 +119,6 @@ class PlannedSequences:
         self.count = self.parts[-1]
         self.dropped_tokens = sum(packing.dropped_tokens for packing in packings)
         self.padded_places = sum(packing.padded_places for packing in packings)
-        self._plans: dict[int, PlannedSpans] = {}
 
     def fill(self, sequence: int, out: npt.NDArray[np.int64]) -> tuple[int, list[Offsets]]:
         """See :class:`SequenceReader`."""
@@ -139,9 +147,7 @@ class PlannedSequences:
 
     def _spans(self, sequence: int) -> tuple[int, list[tuple[int, int]]]:
         shard = bisect.bisect_right(self.parts, sequence) - 1
-        plan = self._plans.get(shard)
-        if plan is None:
-            plan = self._plans[shard] = self._opener(shard, self._stream.shard(shard))
+        plan = self._opener(shard, self._stream.shard(shard))
         return shard, plan.spans(sequence - self.parts[shard])
 
 
@@ -150,18 +156,18 @@ class TokenStream:
 
     Args:
         sizes: tokens of each shard.
-        opener: opens the shard of an index.
+        opener: gives the shard of an index.
     """
 
     def __init__(self, sizes: Sequence[int], opener: Callable[[int], TokenSource]) -> None:
         self._begins = [0, *itertools.accumulate(sizes)]
         self._opener = opener
-        self._open: dict[int, TokenSource] = {}
 
     @classmethod
-    def of(cls, shards: TokenShards) -> TokenStream:
-        """The stream of a materialised artifact."""
-        return cls([shard.tokens for shard in shards.shards], lambda index: open_shard(shards, shards.shards[index]))
+    def of(cls, shards: TokenShards, opened: OpenShards | None = None) -> TokenStream:
+        """The stream of a materialised artifact. ``opened`` are the shards in use, when several streams share them."""
+        opened = opened or OpenShards()
+        return cls([shard.tokens for shard in shards.shards], lambda index: opened.source(shards, index))
 
     @property
     def tokens(self) -> int:
@@ -206,10 +212,7 @@ class TokenStream:
 
     def shard(self, index: int) -> TokenSource:
         """The shard of an index."""
-        found = self._open.get(index)
-        if found is None:
-            found = self._open[index] = self._opener(index)
-        return found
+        return self._opener(index)
 
 
 def sequence_count(tokens: int, sequence_length: int, tail: str = "pad") -> int:

@@ -2,32 +2,92 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeVar
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from marin.execution import StepError
+from marin.execution.artifact import binding_of
 from marin.tokens.shards.artifacts import COUNTS_FILE, TokenShard, TokenShards
+from marin.tokens.shards.blocks import CorruptBlock
 from marin.tokens.shards.indexed import HEADER, CorruptIndex, IndexedTokens, TokenSource, read_header
 from marin.tokens.shards.plans import CorruptPlan, PackingPlan, PlannedSpans
+from marin.tokens.shards.streaming import BlockCache, StreamedTokens
+
+MOST_OPEN = 384
+"""Shards that are open at once. Each takes two maps with a file handle each, of which a process often has 1024."""
+
+T = TypeVar("T")
 
 
-def open_shard(shards: TokenShards, shard: TokenShard) -> IndexedTokens:
-    """One shard, memory-mapped (downloaded first when the store is remote).
+class OpenShards:
+    """The shards and packing plans that are in use, the least recently used closed beyond a number. Threads share one.
+
+    Args:
+        cache: where blocks of shards in an object store are kept; without one such shards are downloaded whole.
+        most_open: shards that are open at once, and as many plans.
+    """
+
+    def __init__(self, cache: BlockCache | None = None, most_open: int = MOST_OPEN) -> None:
+        self.cache = cache
+        self._most_open = most_open
+        self._sources: OrderedDict[tuple[int, int], TokenSource] = OrderedDict()
+        self._plans: OrderedDict[tuple[int, int], PlannedSpans] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def source(self, shards: TokenShards, index: int) -> TokenSource:
+        """The shard of an index; see :func:`open_shard`."""
+        shard = shards.shards[index]
+        return self._kept(self._sources, (id(shards), index), lambda: open_shard(shards, shard, self.cache))
+
+    def plan(self, shards: TokenShards, index: int, source: TokenSource) -> PlannedSpans:
+        """The packing plan of the shard of an index; see :func:`open_plan`."""
+        shard = shards.shards[index]
+        return self._kept(self._plans, (id(shards), index), lambda: open_plan(shards, shard, source))
+
+    def _kept(self, kept: OrderedDict[tuple[int, int], T], key: tuple[int, int], opener: Callable[[], T]) -> T:
+        with self._lock:
+            if key in kept:
+                kept.move_to_end(key)
+                return kept[key]
+        opened = opener()
+        with self._lock:
+            kept[key] = opened
+            while len(kept) > self._most_open:
+                kept.popitem(last=False)
+        return opened
+
+
+def open_shard(shards: TokenShards, shard: TokenShard, cache: BlockCache | None = None) -> TokenSource:
+    """One shard: memory-mapped where it lies on this machine; otherwise streamed through a cache, or, without one,
+    downloaded first.
 
     Raises:
         StepError: the files are damaged or do not hold what the artifact says.
     """
+    binding = binding_of(shards)
+    bin_name, idx_name = f"{shard.name}.bin", f"{shard.name}.idx"
+    opened: TokenSource
     try:
-        indexed = IndexedTokens(shards.local(f"{shard.name}.bin"), shards.local(f"{shard.name}.idx"))
-    except CorruptIndex as error:
+        if cache is not None and binding is not None and binding.store.local_path(binding.files[bin_name].key) is None:
+            sums = shards.read(f"{shard.name}.sums")
+            files = shards.file_info(bin_name), shards.file_info(idx_name)
+            opened = StreamedTokens(cache, binding.store, *files, sums)
+        else:
+            opened = IndexedTokens(shards.local(bin_name), shards.local(idx_name))
+    except (CorruptIndex, CorruptBlock) as error:
         raise StepError(f"token shard {shard.name} of {shards.selection}: {error}") from error
-    if (indexed.tokens, indexed.documents) != (shard.tokens, shard.documents):
+    if (opened.tokens, opened.documents) != (shard.tokens, shard.documents):
         raise StepError(
-            f"token shard {shard.name} of {shards.selection} holds {indexed.tokens} tokens of {indexed.documents} "
+            f"token shard {shard.name} of {shards.selection} holds {opened.tokens} tokens of {opened.documents} "
             f"documents, its record says {shard.tokens} of {shard.documents}; redo the tokenize step"
         )
-    return indexed
+    return opened
 
 
 def open_plan(shards: TokenShards, shard: TokenShard, source: TokenSource) -> PlannedSpans:
