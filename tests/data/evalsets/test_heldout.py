@@ -14,6 +14,7 @@ from marin.data.evalsets.config import EvalSetConfig
 from marin.data.evalsets.continuations import Continuation, choice_items, continuations, sentences
 from marin.data.evalsets.steps import build_evalset
 from marin.data.filtering.config import Rules, SignalConfig, UrlConfig
+from marin.data.filtering.personal import PersonalData
 from marin.data.filtering.steps import annotate
 from marin.execution import StepError, materialise
 from tests.data.dedup.runs import duplicates_of
@@ -75,6 +76,23 @@ def test_the_set_is_the_same_for_every_sharding(tmp_path: Path, evalset: EvalSet
     other = build(tmp_path, shards)
     for name in (CHOICE_FILE, ROLLING_FILE, ITEMS_FILE):
         assert evalset.read(name) == other.read(name)
+
+
+def test_personal_data_is_treated_as_in_the_documents_that_train(tmp_path: Path) -> None:
+    pages = write_pages(
+        PageSet("a", (tuple(Page(f"Call 212-664-7665, write to n{n}@mail.org. {prose(n)}") for n in range(40)),))
+    )
+    signals = annotate(pages, SIGNALS)
+    duplicates = duplicates_of([pages], [signals])
+    config = replace(CONFIG, choice_items=0)
+    found = {}
+    for name, personal in (("default", config.personal), ("other", PersonalData(email="keep", phone="mask"))):
+        made = build_evalset([pages], [signals], duplicates, replace(config, personal=personal))
+        evalset = materialise(made, prefix=str(tmp_path))
+        found[name] = [row["text"][:60] for row in evalset.lines(ROLLING_FILE)]
+    assert all(text.startswith("Call 212-664-7665, write to email@example.com. ") for text in found["default"])
+    assert all(text.startswith("Call 555-0100, write to n") and "@mail.org. " in text for text in found["other"])
+    assert len(found["default"]) == len(found["other"]) == CONFIG.rolling_documents
 
 
 def test_neither_place_nor_length_tells_the_answer() -> None:
