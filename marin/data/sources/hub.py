@@ -19,6 +19,8 @@ from marin.storage import StoreUnavailable
 
 _CLIENTS = frozenset({"httpx", "requests", "urllib3", "aiohttp"})
 _END = object()
+_OFFLINE = "OfflineModeIsEnabled"
+"""What the client was told to be; `datasets` keeps no more of that error than its name in a text."""
 
 
 def rows_of_dataset(dataset: HubDataset, part: int) -> Iterator[Row]:
@@ -66,14 +68,22 @@ def _explained(ask: Any, what: str) -> Any:
 
 def _may_pass(error: BaseException) -> bool:
     """Whether an error, or what caused it, is a broken connection or an answer of a server in trouble."""
+    causes = list(_causes(error))
+    if any(_OFFLINE in f"{type(cause).__name__}: {cause}" for cause in causes):
+        return False
+    statuses = [getattr(getattr(cause, "response", None), "status_code", None) for cause in causes]
+    answered = [status for status in statuses if status is not None]
+    if answered:
+        return answered[0] in STATUSES
+    return any(
+        isinstance(cause, (ConnectionError, TimeoutError))
+        or {base.__module__.partition(".")[0] for base in type(cause).__mro__} & _CLIENTS
+        for cause in causes
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     while cause is not None:
-        status = getattr(getattr(cause, "response", None), "status_code", None)
-        if status is not None:
-            return status in STATUSES
-        if isinstance(cause, (ConnectionError, TimeoutError)):
-            return True
-        if {base.__module__.partition(".")[0] for base in type(cause).__mro__} & _CLIENTS:
-            return True
+        yield cause
         cause = cause.__cause__ or cause.__context__
-    return False

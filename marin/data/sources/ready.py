@@ -28,15 +28,22 @@ def hugging_face(
     return SourceConfig(source, dataset=HubDataset(name, revision, subset, split), text_field=text_field)
 
 
-def wikipedia(dump: str, *, language: str = "en", source: str = "wikipedia", parts: Iterable[str] = ()) -> SourceConfig:
+def wikipedia(
+    dump: str,
+    *,
+    language: str = "en",
+    source: str = "wikipedia",
+    parts: Iterable[str] = (),
+    root: str = WIKIMEDIA,
+) -> SourceConfig:
     """The articles of Wikipedia in a language, from a dump of a date such as ``"20261101"``.
 
     It is the file with all articles in many streams, which is read in parts. ``parts`` names other files of the dump,
-    such as ``pages-articles1.xml-p1p41242.bz2``, which are read side by side.
+    such as ``pages-articles1.xml-p1p41242.bz2``, which are read side by side. ``root`` is a mirror.
     """
     wiki = f"{language.replace('-', '_')}wiki"
     names = tuple(parts) or ("pages-articles-multistream.xml.bz2",)
-    files = tuple(f"{WIKIMEDIA}/{wiki}/{dump}/{wiki}-{dump}-{name}" for name in names)
+    files = tuple(f"{root}/{wiki}/{dump}/{wiki}-{dump}-{name}" for name in names)
     return files_of(source, files, format="wikipedia", version=dump, licence="CC-BY-SA-4.0")
 
 

@@ -22,6 +22,7 @@ class Served:
         head_trouble: what goes wrong with HEAD requests.
         asked: requests so far, by method and path.
         answers: how often each status was answered.
+        headers: headers of every answer, in addition to those of a plain file server.
     """
 
     def __init__(self, files: dict[str, bytes]) -> None:
@@ -30,6 +31,7 @@ class Served:
         self.head_trouble: Trouble = lambda path, before: None
         self.asked: Counter[tuple[str, str]] = Counter()
         self.answers: Counter[int] = Counter()
+        self.headers: dict[str, str] = {}
         self.url = ""
 
 
@@ -43,6 +45,10 @@ def serving(files: dict[str, bytes]) -> Iterator[Served]:
 
         def do_HEAD(self) -> None:
             self._serve("HEAD", served.head_trouble)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            self._serve("POST", served.trouble)
 
         def do_GET(self) -> None:
             self._serve("GET", served.trouble)
@@ -76,7 +82,7 @@ def serving(files: dict[str, bytes]) -> Iterator[Served]:
             served.answers[status] += 1
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
-            for name, value in extra:
+            for name, value in [*extra, *served.headers.items()]:
                 self.send_header(name, value)
             self.end_headers()
             if self.command == "HEAD":
