@@ -77,6 +77,8 @@ class TooDeepError(Exception):
 _TEXT, _PARAGRAPH, _HEADING, _ITEM, _CODE, _CELL = (int(kind) for kind in Kind)
 _KINDS = (Kind.TEXT, *Kind)
 _LIST, _ROW, _BREAK, _LINK, _RULE = range(10, 15)
+_INHERITED = (_ITEM, _CELL)
+"""Kinds that the text of plain elements within has too."""
 _BOXES = """
     body html div section article main header footer nav aside form fieldset details summary figure hgroup address
     center blockquote dl table tbody thead tfoot caption search menu optgroup legend figcaption dialog frameset marquee
@@ -97,6 +99,11 @@ _ROLES: dict[str, int] = {
     "a": _LINK,
     "hr": _RULE,
 }
+_END = 100
+"""Added to the role of a start tag for that of the end tag."""
+_LINK_END = _LINK + _END
+_BREAK_TAGS, _CODE_TAGS, _RULE_TAGS = ((role, role + _END) for role in (_BREAK, _CODE, _RULE))
+_TAG_ROLES = _ROLES | {f"/{name}": role + _END for name, role in _ROLES.items()}
 
 _NO_TEXT = (
     *("script", "style", "iframe", "noembed", "noframes", "xmp", "svg", "noscript", "template", "select", "button"),
@@ -106,7 +113,7 @@ _NO_TEXT = (
 _TAG = re.compile(
     "<(?:"
     + "|".join(rf"{name}[\s>].*?</{name}>" for name in _NO_TEXT)
-    + r'|(/?)([a-zA-Z][^\s/>]*+)([^>"]*+(?:"[^"]*+"[^>"]*+)*+)>|!--.*?-->|[!?/][^>]*+>)',
+    + r'|(/?[a-zA-Z][^\s/>]*+)([^>"]*+(?:"[^"]*+"[^>"]*+)*+)>|!--.*?-->|[!?/][^>]*+>)',
     re.DOTALL,
 )
 _PLAINTEXT = re.compile(r"<plaintext(?=[\s/>])[^>]*>", re.IGNORECASE)
@@ -189,9 +196,10 @@ and how many lists are open."""
 
 def _read_markup(source: str, page: Page, max_depth: int) -> None:
     """Read serialised markup into a page. One loop, since it runs once for each tag of a crawl."""
+    # What lies between tags, and of each tag its name, with a slash for an end tag, and its attributes.
     tokens = iter(_TAG.split(source))
     text = next(tokens)
-    roles = _ROLES.get
+    roles = _TAG_ROLES.get
     frame: _Frame = (0, _TEXT, 0, 0, 0, 0, 0)
     frames = [frame]
     counts: dict[int, int] = {}
@@ -200,24 +208,26 @@ def _read_markup(source: str, page: Page, max_depth: int) -> None:
     linked: list[str] = []
     if text and not text.isspace():
         parts.append(text)
-    for closing, name, attributes, text in zip(tokens, tokens, tokens, tokens, strict=True):
+    for name, attributes, text in zip(tokens, tokens, tokens, strict=True):
         role = roles(name)
         if role is not None:
             if role == _LINK:
-                in_link = 0 if closing or 'href="#' in attributes or "href=" not in attributes else 1
-            elif role == _BREAK:
+                in_link = 0 if 'href="#' in attributes or "href=" not in attributes else 1
+            elif role == _LINK_END:
+                in_link = 0
+            elif role in _BREAK_TAGS:
                 parts.append("\n" if in_code else _LINE)
             else:
                 if parts:
-                    if not in_code or role == _CODE:
+                    if not in_code or role in _CODE_TAGS:
                         _add_block(page, frame, parts, linked, in_code > 0)
                     elif not parts[-1].endswith("\n"):
                         parts.append("\n")
-                if role == _CODE:
-                    in_code += -1 if closing else 1
-                if role == _RULE:
+                if role in _CODE_TAGS:
+                    in_code += -1 if role > _END else 1
+                if role in _RULE_TAGS:
                     pass
-                elif closing:
+                elif role > _END:
                     if len(frames) > 1:
                         frames.pop()
                         frame = frames[-1]
@@ -245,6 +255,8 @@ def _enter(page: Page, frame: _Frame, role: int, name: str, attributes: str, cou
     page.parents.append(parent)
     page.tags.append(name)
     page.names.append(attributes)
+    if role == _TEXT:
+        return (node, above if above in _INHERITED else _TEXT, item, row, cell, listed, depth)
     kind = _TEXT if role > _CELL else role
     if role == _ITEM:
         item = node
@@ -262,7 +274,7 @@ def _enter(page: Page, frame: _Frame, role: int, name: str, attributes: str, cou
         row = node
     elif role == _CELL:
         cell = node
-    if kind == _TEXT and above in (_ITEM, _CELL):
+    if kind == _TEXT and above in _INHERITED:
         kind = above
     return (node, kind, item, row, cell, listed, depth)
 
@@ -287,6 +299,6 @@ def _add_block(page: Page, frame: _Frame, parts: list[str], linked: list[str], c
         return
     if "&" in text:
         text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    size = text_size(text)
+    size = len(text) if text.isascii() else text_size(text)
     in_links = min(size, text_size(" ".join(link_text.split()))) if link_text else 0
     page.blocks.append(Block(_KINDS[frame[1]], frame[0], text, size, in_links, frame[2], frame[5], frame[3], frame[4]))
