@@ -8,6 +8,8 @@ from marin.execution import runtime
 from marin.model.config import ComputeConfig
 from marin.optim.config import FINAL_SHARE, WARMUP_SHARE, OptimizerConfig, Schedule
 from marin.parallel.config import ParallelPlan, Precision, Recompute
+from marin.tokens.mixture.batches import BatchChange, BatchSchedule, check_batch_changes
+from marin.tokens.mixture.config import LoaderConfig
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,10 @@ class TrainingConfig:
 
     steps: int
     batch_sequences: int
-    """Sequences of the global batch, over all ranks and micro-batches."""
+    """Sequences of the global batch, over all ranks and micro-batches; up to the first of `batch_changes`."""
     optimizer: OptimizerConfig
+    batch_changes: tuple[BatchChange, ...] = ()
+    """Steps from which on the global batch has another size. The stream of sequences stays the same."""
     warmup_share: float = WARMUP_SHARE
     """Share of the steps in which the learning rate rises to its peak."""
     final_share: float = FINAL_SHARE
@@ -78,6 +82,7 @@ class TrainingConfig:
     recompute: Recompute = runtime(Recompute.NONE)
     compute: ComputeConfig = runtime(ComputeConfig())
     checkpoints: CheckpointPolicy = runtime(CheckpointPolicy())
+    loader: LoaderConfig = runtime(LoaderConfig())
     log_every: int = runtime(10)
     """Steps between two lines of the log; metrics have one line a step whatever this is."""
 
@@ -85,6 +90,7 @@ class TrainingConfig:
         for name in ("steps", "batch_sequences", "skips_in_a_row", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give at least 1")
+        check_batch_changes(self.batch_changes, self.steps, "batch_changes")
         if self.micro_batch_sequences is not None and self.micro_batch_sequences < 1:
             raise ValueError(
                 f"micro_batch_sequences is {self.micro_batch_sequences}; give at least 1, or null for all at once"
@@ -107,24 +113,31 @@ class TrainingConfig:
         return Schedule(self.steps, warmup, self.steps - warmup, self.final_share)
 
     @property
+    def batches(self) -> BatchSchedule:
+        """The sequences of every step."""
+        return BatchSchedule(self.batch_sequences, self.batch_changes)
+
+    @property
     def sequences(self) -> int:
         """Sequences of the whole run."""
-        return self.steps * self.batch_sequences
+        return self.batches.first(self.steps)
 
-    def rank_sequences(self, world_size: int) -> int:
-        """Sequences of the global batch that one of `world_size` ranks reads; raises ValueError when they do not
-        divide.
+    def rank_sequences(self, world_size: int, step: int = 0) -> int:
+        """Sequences of the global batch of a step (counted from 0) that one of `world_size` ranks reads; raises
+        ValueError when they do not divide, at this step or another.
         """
-        if self.batch_sequences % world_size:
-            fitting = [n for n in range(1, world_size + 1) if self.batch_sequences % n == 0]
-            raise ValueError(
-                f"batch_sequences is {self.batch_sequences} on {world_size} ranks: every rank reads an equal part of "
-                f"the global batch; use a multiple of {world_size}, or {' or '.join(map(str, fitting))} ranks"
-            )
-        return self.batch_sequences // world_size
+        for size in self.batches.sizes:
+            if size % world_size:
+                fitting = [n for n in range(1, world_size + 1) if all(other % n == 0 for other in self.batches.sizes)]
+                name = "batch_sequences" if size == self.batch_sequences else "batch_changes: a size"
+                raise ValueError(
+                    f"{name} is {size} on {world_size} ranks: every rank reads an equal part of the global batch; use "
+                    f"a multiple of {world_size}, or {' or '.join(map(str, fitting))} ranks"
+                )
+        return self.batches.size(step) // world_size
 
-    def micro_batches(self, world_size: int) -> tuple[tuple[int, int], ...]:
-        """The (start, count) of each micro-batch inside a rank's part of the batch; the last may be smaller."""
-        part = self.rank_sequences(world_size)
+    def micro_batches(self, world_size: int, step: int = 0) -> tuple[tuple[int, int], ...]:
+        """The (start, count) of each micro-batch inside a rank's part of a step's batch; the last may be smaller."""
+        part = self.rank_sequences(world_size, step)
         size = min(self.micro_batch_sequences or part, part)
         return tuple((start, min(size, part - start)) for start in range(0, part, size))

@@ -33,6 +33,7 @@ def run_identity(model: ModelConfig, training: TrainingConfig, mixture: str) -> 
         "mixture": mixture,
         "seed": training.seed,
         "batch_sequences": training.batch_sequences,
+        "batch_changes": as_json(training.batch_changes),
         "optimizer": as_json(training.optimizer),
         "schedule": as_json(training.schedule),
         "gradient_clip": training.gradient_clip,

@@ -27,7 +27,10 @@ from marin.execution import StepError, derive_seed
 from marin.model.accounting import flops_per_token
 from marin.model.config import ModelConfig
 from marin.model.outputs import LossSums
-from marin.tokens.mixture.loader import Batch
+from marin.tokens.mixture.batches import rank_requests
+from marin.tokens.mixture.config import LoaderConfig
+from marin.tokens.mixture.packing import Batch
+from marin.tokens.mixture.prefetch import Prefetcher
 from marin.training.config import TrainingConfig
 from marin.training.metrics import MetricsLog
 from marin.training.process_group import RankContext
@@ -94,6 +97,8 @@ class TrainingLoop:
         self._run = run
         self.clock = PhaseClock(ranks.device)
         self.micro_batches = training.micro_batches(ranks.world_size)
+        self.batches = training.batches
+        self.ahead = Prefetcher(source, iter(()), LoaderConfig(ahead=0))
         self.checkpoints = CheckpointStore(
             run.state,
             check_lease=run.check_lease,
@@ -116,6 +121,18 @@ class TrainingLoop:
         saved = self.resume()
         peak = torch.tensor(matmul_peak(self.ranks.device, self.trainee.compute_dtype), dtype=torch.float64)
         self.peak_flops = float(self.ranks.sum(peak))
+        requests = rank_requests(
+            self.batches,
+            self.step,
+            self.training.steps,
+            self.ranks.rank,
+            self.ranks.world_size,
+            self.training.micro_batch_sequences,
+        )
+        with Prefetcher(self.source, requests, self.training.loader) as self.ahead:
+            return self._run_to_the_end(saved)
+
+    def _run_to_the_end(self, saved: FoundCheckpoint | None) -> LoopResult:
         grid = self.training.validation.steps(self.training.steps)
         while True:
             if self.step in grid and self.step not in {done["step"] for done in self.validations}:
@@ -140,6 +157,11 @@ class TrainingLoop:
         started = time.perf_counter()
         progress = self.checkpoints.read_progress(found)
         check_identity(progress.identity, self.identity, found.describe())
+        if progress.next_sequence != self.batches.first(progress.step):
+            raise StepError(
+                f"the {found.describe()} goes on at sequence {progress.next_sequence}, but after step {progress.step} "
+                f"this run is at {self.batches.first(progress.step)}; go on with the batch sizes that it was made with"
+            )
         if progress.updates:
             create_optimizer_state(self.trainee.optimizer)
         self.checkpoints.load(found, self.tensors())
@@ -176,7 +198,7 @@ class TrainingLoop:
         """Everything else. Closes the metrics segment on rank 0."""
         return Progress(
             step=self.step,
-            next_sequence=self.step * self.training.batch_sequences,
+            next_sequence=self.batches.first(self.step),
             tokens=self.tokens,
             updates=self.updates,
             skipped_in_a_row=self.skipped_in_a_row,
@@ -214,6 +236,8 @@ class TrainingLoop:
         with self.clock.phase("router"):
             router = self.trainee.finish_routing(update=finite)
         self._count(tokens, finite)
+        read = self.ahead.take()
+        stall = self.ranks.largest(round(read.stall_seconds * 1e6)) / 1e6
         seconds = time.perf_counter() - started
         if self.ranks.rank == 0:
             self._report(
@@ -232,6 +256,8 @@ class TrainingLoop:
                     "mfu": tokens / seconds * flops_per_token(self.model_config) / self.peak_flops,
                     "seconds": {"step": seconds, **self.clock.take()},
                     "memory_gb": float(sums[3]) / 1e9,
+                    "sequences": self.batches.size(self.step - 1),
+                    "data": {"stall_seconds": stall, "tokens_per_s": read.tokens_per_s},
                     "mixture": mixture,
                     "router": router,
                 }
@@ -284,9 +310,10 @@ class TrainingLoop:
         return result.total_sum
 
     def _batches(self, step: int) -> list[Batch]:
-        part = self.training.rank_sequences(self.ranks.world_size)
-        first = step * self.training.batch_sequences + self.ranks.rank * part
-        return [self.source.batch(first + start, count) for start, count in self.micro_batches]
+        part = self.training.rank_sequences(self.ranks.world_size, step)
+        first = self.batches.first(step) + self.ranks.rank * part
+        micro_batches = self.training.micro_batches(self.ranks.world_size, step)
+        return [self.ahead.batch(first + start, count) for start, count in micro_batches]
 
     # Held-out loss
 

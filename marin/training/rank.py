@@ -29,13 +29,20 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
     """`train_rank` with the run around it given by hand."""
     from marin.model.accounting import flops_per_token
     from marin.tokens.mixture.loader import MixtureLoader, packed_batches
+    from marin.tokens.shards.streaming import BlockCache
     from marin.training.baseline import unigram_losses
     from marin.training.loop import TrainingLoop
     from marin.training.process_group import process_group
     from marin.training.trainee import build_trainee
 
     length = job.model.sequence_length
-    loader = MixtureLoader(job.mixture, length, derive_seed(job.training.seed, "data order"), job.training.sequences)
+    loader = MixtureLoader(
+        job.mixture,
+        length,
+        derive_seed(job.training.seed, "data order"),
+        job.training.sequences,
+        BlockCache.of_this_machine(job.training.loader.cache_bytes),
+    )
     with process_group(RankEnvironment.read()) as ranks:
         loop = TrainingLoop(
             model=job.model,

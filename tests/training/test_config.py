@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from marin.optim.config import OptimizerConfig
+from marin.tokens.mixture.batches import BatchChange
 from marin.training.config import CheckpointPolicy, TrainingConfig, ValidationGrid
 
 
@@ -29,6 +30,19 @@ def test_every_sequence_of_a_ranks_part_is_in_exactly_one_micro_batch() -> None:
 def test_a_batch_that_does_not_divide_among_the_ranks_names_the_numbers_that_do() -> None:
     with pytest.raises(ValueError, match=r"batch_sequences is 12 on 5 ranks.*1 or 2 or 3 or 4 ranks"):
         config().micro_batches(5)
+
+
+def test_batches_that_change_at_a_step_divide_among_the_ranks_at_every_size() -> None:
+    changing = config(batch_changes=(BatchChange(10, 24), BatchChange(50, 36)))
+    assert changing.sequences == 10 * 12 + 40 * 24 + 150 * 36
+    assert [changing.rank_sequences(4, step) for step in (0, 9, 10, 50)] == [3, 3, 6, 9]
+    assert changing.micro_batches(2, 50) == ((0, 18),)
+    with pytest.raises(ValueError, match=r"batch_changes: a size is 36 on 8 ranks|batch_sequences is 12 on 8 ranks"):
+        changing.micro_batches(8)
+    with pytest.raises(ValueError, match=r"batch_changes: a size is 10 on 4 ranks.*1 or 2 ranks"):
+        config(batch_changes=(BatchChange(10, 10),)).micro_batches(4)
+    with pytest.raises(ValueError, match="batch_changes has a change at step 200; steps ascend, from 1 to 199"):
+        config(batch_changes=(BatchChange(200, 24),))
 
 
 def test_the_grid_is_percents_of_the_run_and_its_end() -> None:

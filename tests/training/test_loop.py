@@ -9,6 +9,8 @@ import pytest
 
 from marin.model.accounting import flops_per_token
 from marin.parallel.config import ParallelPlan
+from marin.tokens.mixture.batches import BatchChange
+from marin.tokens.mixture.config import LoaderConfig
 from tests.training.rank_pool import RankFailed, shared_pool
 from tests.training.toy import ToyResult, ToyTask, toy_heldout, toy_model, toy_training, train_toy
 
@@ -99,6 +101,31 @@ def test_a_run_moves_between_two_ranks_and_one_and_back_to_rounding(straight: li
     back = life(replace(two, epoch=3), 2)
     assert [step for step, *_ in back[0].steps] == list(range(7, 13))
     assert losses(back[0]) == pytest.approx(losses(straight[0]), rel=1e-9)
+
+
+def test_a_batch_that_grows_takes_the_same_sequences_on_one_rank_resumed_on_two(tmp_path: Any) -> None:
+    changes = (BatchChange(3, 4), BatchChange(5, 12), BatchChange(9, 6))
+    training = toy_training(batch_changes=changes, checkpoints=_every(4))
+    straight_one = life(ToyTask(str(tmp_path / "one"), plan=ParallelPlan(), training=training), 1)
+    assert [line["sequences"] for line in straight_one[0].lines] == [8] * 3 + [4] * 2 + [12] * 4 + [6] * 3
+    assert [sum(line["mixture"].values()) for line in straight_one[0].lines] == [8] * 3 + [4] * 2 + [12] * 4 + [6] * 3
+    moved = ToyTask(str(tmp_path / "moved"), plan=ParallelPlan(dp_shard=2, ep=2), training=training)
+    with pytest.raises(RankFailed):
+        life(replace(moved, stop_after=7), 2)
+    rest = life(replace(moved, epoch=2, plan=ParallelPlan()), 1)
+    assert [step for step, *_ in rest[0].steps] == list(range(5, 13))
+    assert losses(rest[0]) == pytest.approx(losses(straight_one[0]), rel=1e-9)
+
+
+def test_what_is_read_ahead_changes_nothing_and_its_waits_are_told(straight: list[ToyResult], tmp_path: Any) -> None:
+    task = ToyTask(
+        str(tmp_path), plan=ParallelPlan(dp_shard=2, ep=2), training=toy_training(loader=LoaderConfig(ahead=0))
+    )
+    plain = life(task, 2)
+    assert curve(plain[0]) == curve(straight[0])
+    for line in (*plain[0].lines, *straight[0].lines):
+        assert 0 <= line["data"]["stall_seconds"] <= line["seconds"]["step"]
+        assert line["data"]["tokens_per_s"] > 0
 
 
 def test_fp32_on_one_rank_follows_two_ranks_to_its_own_rounding(tmp_path: Any) -> None:
