@@ -92,9 +92,12 @@ def split_piece(piece: str) -> list[str]:
     if not UNSPACED_CHARACTER.search(piece):
         return _split_accented(piece)
     words: list[str] = []
-    for part in UNSPACED_CHARACTER.split(piece):
-        if part:
-            words.extend([part] if UNSPACED_CHARACTER.match(part) else _split_spaced(part))
+    for number, part in enumerate(UNSPACED_CHARACTER.split(piece)):
+        # Every other part is such a character.
+        if number % 2:
+            words.append(part)
+        elif part:
+            words += _split_spaced(part)
     return words
 
 

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marin.data.filtering.splitting import split_piece
-from marin.data.filtering.words import ALPHABETIC, SPOKEN, WordTable, n_gram_hashes, plain_hashes_of, plain_word
+from marin.data.filtering.words import (
+    ALPHABETIC,
+    SPOKEN,
+    STOP_WORD_SHIFT,
+    WordTable,
+    n_gram_hashes,
+    plain_hashes_of,
+    plain_hashes_of_all,
+    plain_word,
+    word_hash,
+)
 
 
 @pytest.mark.parametrize(
@@ -90,3 +100,22 @@ def test_the_table_stays_bounded_when_every_piece_is_too_long_to_be_remembered()
     for batch in range(20):
         table.split([[f"{batch:04d}x{n:04d}" + "a" * 80 for n in range(500)]])
     assert len(table.lengths) <= 4096
+
+
+def test_texts_looked_up_together_have_the_plain_words_that_each_has_alone() -> None:
+    texts = ["Hello,  World!", "", "?!", "l'été 河面 x_y", "\n", "a b a"]
+    together = plain_hashes_of_all(texts, WordTable())
+    assert [len(words) for words in together] == [2, 0, 0, 4, 0, 3]
+    for text, words in zip(texts, together, strict=True):
+        assert words.tolist() == plain_hashes_of(text, WordTable()).tolist()
+
+
+def test_what_is_known_of_a_word_is_what_it_is_made_of() -> None:
+    known = {"the": (3, True), "The": (3, True), "x1": (2, True), "42": (2, False), "été": (3, True), "a_b": (3, True)}
+    table = WordTable()
+    words, _ = table.split([list(known)])
+    assert table.lengths[words].tolist() == [length for length, _ in known.values()]
+    assert [bool(kind & ALPHABETIC) for kind in table.kinds[words]] == [letters for _, letters in known.values()]
+    assert (table.kinds[words] & SPOKEN).all()
+    assert [bool(kind >> STOP_WORD_SHIFT) for kind in table.kinds[words]] == [True] + [False] * 5
+    assert table.plain_hashes[words].tolist() == [word_hash(plain_word(word)) for word in known]
