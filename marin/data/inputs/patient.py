@@ -130,7 +130,12 @@ def _go_to(stream: BinaryIO, position: int) -> None:
 
 
 def patiently(
-    ask: Callable[[], T], what: Callable[[], str], patience: Patience = Patience(), *, heard: bool = False
+    ask: Callable[[], T],
+    what: Callable[[], str],
+    patience: Patience = Patience(),
+    *,
+    heard: bool = False,
+    may_pass: Callable[[BaseException], bool] | None = None,
 ) -> T:
     """What ``ask()`` returns; it is asked again while the server behind it is in trouble.
 
@@ -140,6 +145,7 @@ def patiently(
         patience: for how long it is asked again.
         heard: whether the server has answered before. One that never did is probably no server at all: it is asked
             for a few seconds only, and its own error is raised.
+        may_pass: tells errors after which it is asked again; None for broken connections and servers in trouble.
 
     Raises:
         StoreUnavailable: the trouble did not pass. Every other error is raised as it is.
@@ -151,7 +157,7 @@ def patiently(
         try:
             return ask()
         except Exception as error:
-            if not _may_pass(error):
+            if not (may_pass or _may_pass)(error):
                 raise
             pause, spent = patience.pause(attempt), time.monotonic() - began
             text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

@@ -39,7 +39,7 @@ def rows_of_dataset(dataset: HubDataset, part: int) -> Iterator[Row]:
         rows = iter(_reader(dataset).run(rank=part, world_size=dataset.parts))
         return rows, _explained(lambda: next(rows, _END), what)
 
-    rows, document = patiently(begin, lambda: what)
+    rows, document = patiently(begin, lambda: what, may_pass=lambda error: isinstance(error, StoreUnavailable))
     number = 0
     while document is not _END:
         yield Row(f"{part}/{number}", document.metadata)

@@ -106,7 +106,8 @@ def read_hub(served: Served, tmp_path: Path, code: str, **changes: str) -> subpr
     """Run in a process of its own, since the hub's client fixes its address when it is imported."""
     own = {**changes, "HF_ENDPOINT": served.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     command = [sys.executable, "-c", RUN_HUB, str(tmp_path / "prefix")]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0", **own, "PYTHONPATH": str(ROOT)}
+    online = {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
+    environment = {**os.environ, **online, **own, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, input=code, env=environment, capture_output=True, text=True, timeout=240)
 
 
@@ -169,7 +170,7 @@ def test_a_missing_member_of_a_list_is_named(tmp_path: Path) -> None:
 
 def test_a_client_that_is_told_to_stay_offline_is_not_waited_for(tmp_path: Path) -> None:
     with serving({}) as served:
-        done = read_hub(served, tmp_path, SHOWN["hugging_face"], HF_HUB_OFFLINE="1")
+        done = read_hub(served, tmp_path, SHOWN["hugging_face"], HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
         assert not served.asked
     assert done.returncode != 0
     assert "cannot be read" in done.stderr and "ffline" in done.stderr
