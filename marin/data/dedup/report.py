@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from marin.data.dedup.columns import arrow_rows
@@ -28,10 +29,11 @@ from marin.data.dedup.report_counts import (
     Place,
     Row,
     hash_of,
+    hashes_of,
     places_of,
     survey,
     tally,
-    verdict_columns,
+    verdicts_of,
 )
 from marin.data.dedup.report_page import Checked, Cluster, Member, Shown, Summary, Tally, report_page
 from marin.data.documents.addresses import canonical_url
@@ -143,13 +145,13 @@ def _members_of(run: Run, places: Sequence[Place], large: Sequence[Large]) -> li
 
 
 def _members(task: _LookUp) -> list[Row]:
-    columns = verdict_columns(task.place, ("id", "reason", "duplicate_of", "containment", "cluster"))
-    wanted = frozenset(task.clusters)
+    table = verdicts_of(task.place)
+    clustered = table.filter(table.column("cluster").is_valid())
+    own = clustered.filter(pa.array(np.isin(hashes_of(clustered.column("cluster")), task.clusters)))
     return _first_of_each(
         [
-            Row(document_id, reason or "", kept or document_id, containment, cluster)
-            for document_id, reason, kept, containment, cluster in zip(*columns.values(), strict=True)
-            if cluster is not None and hash_of(cluster) in wanted
+            Row(row["id"], row["reason"] or "", row["duplicate_of"] or row["id"], row["containment"], row["cluster"])
+            for row in own.to_pylist()
         ]
     )
 

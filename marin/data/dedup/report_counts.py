@@ -5,11 +5,9 @@ Imports pyarrow and numpy; import this module inside step bodies only.
 
 from __future__ import annotations
 
-import heapq
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +16,7 @@ import pyarrow.parquet as pq
 import xxhash
 from numpy.typing import NDArray
 
-from marin.data.dedup.columns import integers
+from marin.data.dedup.columns import integers, present
 from marin.data.documents.artifacts import AttributeShard, Documents, DocumentShard
 from marin.data.documents.io import iterate_batches
 from marin.execution import Intermediate, Run, StepError, current_run
@@ -122,16 +120,22 @@ def places_of(
     return places
 
 
-def verdict_columns(place: Place, columns: Sequence[str]) -> dict[str, list[Any]]:
+def verdicts_of(place: Place) -> pa.Table:
+    """The verdicts on a shard, as far as the report needs them."""
     data = current_run().load_intermediate(place.verdicts)
-    found: dict[str, list[Any]] = pq.ParquetFile(io.BytesIO(data)).read(columns=list(columns)).to_pydict()
-    return found
+    columns = ["id", "reason", "duplicate_of", "containment", "cluster"]
+    return pq.ParquetFile(io.BytesIO(data)).read(columns=columns)
 
 
 def survey(place: Place) -> Surveyed:
     """Count what was removed from a shard, and leave what is needed of the documents in clusters."""
     run = current_run()
-    columns = verdict_columns(place, ("id", "reason", "duplicate_of", "containment", "cluster"))
+    table = verdicts_of(place)
+    gone, inside = present(table.column("reason")), present(table.column("cluster"))
+    untraced = np.flatnonzero(gone & ~(inside & present(table.column("duplicate_of"))))
+    if len(untraced):
+        row = table.slice(untraced[0], 1).to_pylist()[0]
+        raise StepError(f"the verdict on {row['id']} is {row['reason']}, with no cluster or no document that stays")
     sizes = np.concatenate(
         [np.zeros(0, np.int64)]
         + [
@@ -139,31 +143,44 @@ def survey(place: Place) -> Surveyed:
             for batch in iterate_batches(place.pages, place.shard, columns=("text",))
         ]
     )
-    removed: dict[str, tuple[int, int]] = {}
-    rows: list[Row] = []
-    clustered: list[tuple[int, int, int, int, int]] = []
-    for at, (document_id, reason, kept, containment, cluster) in enumerate(zip(*columns.values(), strict=True)):
-        if reason is not None:
-            if cluster is None or kept is None:
-                raise StepError(f"the verdict on {document_id} is {reason}, with no cluster or no document that stays")
-            documents, text_bytes = removed.get(reason, (0, 0))
-            removed[reason] = documents + 1, text_bytes + int(sizes[at])
-            rows.append(Row(document_id, reason, kept, containment, cluster))
-        if cluster is not None:
-            clustered.append(
-                (hash_of(cluster), hash_of(kept or document_id), reason is None, place.source, int(sizes[at]))
-            )
-    table = np.array(clustered, np.int64).reshape(-1, 5)
-    part = table[:, 0] % place.partitions
+    clustered = table.filter(pa.array(inside))
+    numbers = np.stack(
+        [
+            hashes_of(clustered.column("cluster")),
+            hashes_of(pc.coalesce(clustered.column("duplicate_of"), clustered.column("id"))),
+            ~gone[inside],
+            np.full(clustered.num_rows, place.source),
+            sizes[inside],
+        ],
+        axis=1,
+    ).astype(np.int64)
+    part = numbers[:, 0] % place.partitions
+    removed = table.filter(pa.array(gone))
     return Surveyed(
         text_bytes=int(sizes.sum()),
-        removed=removed,
+        removed=_by_reason(removed.column("reason"), sizes[gone]),
         clustered=tuple(
-            run.store_intermediate(f"report/clustered-{number:05d}.npy", _bytes(table[part == number]))
+            run.store_intermediate(f"report/clustered-{number:05d}.npy", _bytes(numbers[part == number]))
             for number in range(place.partitions)
         ),
-        sample=tuple(heapq.nsmallest(SAMPLE, rows, key=lambda row: row.draw)),
+        sample=_drawn(removed),
     )
+
+
+def _by_reason(reasons: pa.ChunkedArray, sizes: NDArray[np.int64]) -> dict[str, tuple[int, int]]:
+    """Documents and bytes of each reason."""
+    counts = (
+        pa.table({"reason": reasons, "size": sizes}).group_by("reason").aggregate([("size", "count"), ("size", "sum")])
+    )
+    return {row["reason"]: (row["size_count"], row["size_sum"]) for row in counts.sort_by("reason").to_pylist()}
+
+
+def _drawn(removed: pa.Table) -> tuple[Row, ...]:
+    """The first rows in the order of drawing."""
+    hashes = hashes_of(removed.column("id"))
+    first = np.flatnonzero(hashes <= np.sort(hashes)[:SAMPLE][-1]) if len(hashes) else hashes
+    rows = [Row(**row) for row in removed.take(pa.array(first)).to_pylist()]
+    return tuple(sorted(rows, key=lambda row: row.draw)[:SAMPLE])
 
 
 def tally(task: Partition) -> Tallied:
@@ -205,6 +222,14 @@ def tally(task: Partition) -> Tallied:
 def hash_of(text: str) -> int:
     """63 bits of a text."""
     return xxhash.xxh3_64_intdigest(text) >> 1
+
+
+def hashes_of(texts: pa.ChunkedArray) -> NDArray[np.int64]:
+    """`hash_of` each text; equal ones are hashed once."""
+    encoded = texts.combine_chunks().dictionary_encode()
+    hashes = np.array([hash_of(name) for name in encoded.dictionary.to_pylist()], np.int64)
+    found: NDArray[np.int64] = hashes[integers(pa.chunked_array([encoded.indices]))]
+    return found
 
 
 def _sums(number: NDArray[np.int64], values: NDArray[np.int64], count: int) -> NDArray[np.int64]:
