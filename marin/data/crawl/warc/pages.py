@@ -57,6 +57,8 @@ def page_of(record: RawRecord) -> WebPage | str:
         return _text_page(record, url)
     if record.kind != "response":
         return record.kind if record.kind in _OTHER_KINDS else "unknown_record"
+    if not record.block.strip():
+        return "empty_payload"
     response = parse_response(record.block)
     if response is None:
         return "dns" if (url or "").startswith("dns:") else "not_http"
