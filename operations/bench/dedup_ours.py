@@ -81,7 +81,7 @@ def synthetic_signals(pages: Documents) -> Attributes:
     from marin.data.documents.io import read_shard
     from marin.data.filtering.annotate import comparable_settings
     from marin.data.filtering.minhash import band_keys_of_all, content_hash
-    from marin.data.filtering.words import WordTable, plain_hashes_of
+    from marin.data.filtering.words import WordTable, plain_hashes_of_all
 
     table, shards = WordTable(), []
     for shard in pages.shards:
@@ -89,7 +89,7 @@ def synthetic_signals(pages: Documents) -> Attributes:
         texts = rows.column("text").to_pylist()
         content, bands, counts = [], [], []
         for at in range(0, len(texts), BATCH):
-            words = [plain_hashes_of(text, table) for text in texts[at : at + BATCH]]
+            words = plain_hashes_of_all(texts[at : at + BATCH], table)
             content.extend(map(content_hash, words))
             counts.extend(map(len, words))
             keys = band_keys_of_all(words, MinHashConfig())
@@ -147,18 +147,14 @@ def signatures(documents: Path, folder: Path, clock: dedup_sides.Clock) -> dict[
 
 def words(documents: Path, folder: Path, clock: dedup_sides.Clock) -> dict[str, Any]:
     """The words of texts and their signatures, without any other feature."""
-    import numpy as np
-
     from marin.data.filtering.minhash import band_keys_of_all
-    from marin.data.filtering.words import WordTable
+    from marin.data.filtering.words import WordTable, plain_hashes_of_all
 
     _, texts = dedup_sides.read(documents)
     table = WordTable()
     with clock.running():
         for at in range(0, len(texts), BATCH):
-            numbers, counts = table.split([text.split() for text in texts[at : at + BATCH]])
-            parts = np.split(table.plain_hashes[numbers], np.cumsum(counts)[:-1])
-            band_keys_of_all([plain[plain != 0] for plain in parts], MinHashConfig())
+            band_keys_of_all(plain_hashes_of_all(texts[at : at + BATCH], table), MinHashConfig())
     return {}
 
 
