@@ -65,7 +65,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "cases/test_crawl_02.py::test_every_page_comes_out_and_bad_labels_are_counted",
     ),
     "undecodable: replace; drop above 1 %, counted": (
-        "data/crawl/test_bad_inputs.py::test_a_page_with_too_many_undecodable_bytes_is_dropped_and_one_with_a_few_keeps_its_letters",  # noqa: E501
+        "data/crawl/test_bad_inputs.py::test_a_page_with_too_many_undecodable_bytes_is_dropped_and_one_with_a_few_keeps_its_letters",
     ),
     "invalid UTF-8 in JSON lines, CSV and text: the same, and no line ends the shard": (
         "data/sources/test_sources.py::test_a_bad_line_costs_one_record_and_its_place_is_kept",
@@ -104,7 +104,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "cases/test_tok_05.py::test_a_document_longer_than_a_piece_is_cut_and_still_whole",
     ),
     "one line of 1 MB without spaces: linear time": (
-        "data/filtering/test_bad_inputs.py::test_a_line_of_a_million_signs_without_spaces_takes_no_more_time_than_it_is_long",  # noqa: E501
+        "data/filtering/test_bad_inputs.py::test_a_line_of_a_million_signs_without_spaces_takes_no_more_time_than_it_is_long",
         "data/crawl/test_extractors.py::test_odd_markup_takes_linear_time",
     ),
     "deep nesting of HTML: a cap, then tags are stripped": (
@@ -112,7 +112,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "cases/test_crawl_06.py::test_giant_and_deep_pages_are_counted_and_the_next_page_comes_out",
     ),
     "duplicate ids: the same text once; other text has another id": (
-        "data/crawl/test_bad_inputs.py::test_a_page_that_was_archived_twice_is_kept_once_and_one_that_changed_has_two_ids",  # noqa: E501
+        "data/crawl/test_bad_inputs.py::test_a_page_that_was_archived_twice_is_kept_once_and_one_that_changed_has_two_ids",
         "data/sources/test_sources.py::test_ids_come_from_the_url_or_else_the_id_or_else_the_place",
     ),
     "missing text column, wrong type, further columns": (

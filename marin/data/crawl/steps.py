@@ -34,7 +34,7 @@ def fetch_crawl(config: CrawlConfig) -> Crawl:
     return Crawl(source=config.source, warcs=files, pages=counts.pages, bytes=sum(file.size or 0 for file in files))
 
 
-@step("documents/pages", version="5", fans_out=True)
+@step("documents/pages", version="6", fans_out=True)
 def extract_pages(crawl: Crawl, config: ExtractConfig = ExtractConfig()) -> Documents:
     """The HTML pages of a crawl as documents of text; every other record is counted under its reason.
 
