@@ -382,11 +382,14 @@ def _sentence_columns(lines: _Lines, sentences: Integers, unspaced: Flags, table
         lowered = lines.lines[at].lower()
         counted[at] &= not any(phrase in lowered for phrase in POLICY_PHRASES)
     # C4 takes citation marks out before it counts sentences.
+    cleaned: dict[int, str] = {}
     for at in lines.marked(CITATION):
-        cleaned, found = _CITATION.subn("", lines.lines[at])
+        line, found = _CITATION.subn("", lines.lines[at])
         if found:
-            words, per_line = table.split([cleaned.split()])
-            sentences[at] = _sentences(table.kinds[words], per_line)[0]
+            cleaned[at] = line
+    if cleaned:
+        words, per_line = table.split([line.split() for line in cleaned.values()])
+        sentences[list(cleaned)] = _sentences(table.kinds[words], per_line)
     terminal = _flags([line[-1] in _QUOTED_ENDS and not line.endswith("...") for line in lines.lines])
     filler = np.zeros(len(worded), np.bool_)
     filler[[at for at in lines.marked(FILLER) if worded[at] and "lorem ipsum" in lines.lines[at].lower()]] = True

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from marin.data.filtering.config import MinHashConfig
 from marin.data.filtering.words import mix, n_gram_hashes
 
-_BLOCK = 512
-"""Shingles hashed at once: as many as stay in the cache with all their values."""
+_ROOM = 1 << 16
+"""Values at once, of one hash function for many shingles or of several for few: as many as stay in the cache."""
 
 _ENCODED = 1 << 20
 """Characters of a long text that are encoded at once."""
@@ -61,31 +61,43 @@ def band_keys_of_all(texts: Sequence[NDArray[np.uint64]], config: MinHashConfig)
             return _grams(texts[at], config.shingle)
         return grams[ends[at] - size : ends[at] - config.shingle + 1]
 
-    least = np.stack([_least(shingles_of(at), config) for at in worded]) if worded else None
     found: list[NDArray[np.uint64] | None] = [None] * len(texts)
-    if least is None:
+    if not worded:
         return found
-    keys = np.zeros((len(worded), config.bands), np.uint64)
+    least = _least([shingles_of(at) for at in worded], config)
+    keys = np.zeros((config.bands, len(worded)), np.uint64)
     with np.errstate(over="ignore"):
-        for row in np.moveaxis(least.reshape(len(worded), config.bands, config.rows), 2, 0):
+        for row in np.moveaxis(least.reshape(config.bands, config.rows, len(worded)), 1, 0):
             keys = mix(keys + row.astype(np.uint64) + np.uint64(_SPLITMIX_STEP))
+    keys = np.ascontiguousarray(keys.T)
     for at, of_text in zip(worded, keys, strict=True):
         found[at] = of_text
     return found
 
 
-def _least(grams: NDArray[np.uint64], config: MinHashConfig) -> NDArray[np.uint32]:
-    """The least value of every hash function over shingles; copies among them change nothing."""
+def _least(texts: Sequence[NDArray[np.uint64]], config: MinHashConfig) -> NDArray[np.uint32]:
+    """The least value of every hash function over the shingles of each text, a row a function; copies change nothing.
+
+    The shingles of all texts lie in one row, so that short texts cost no more calls than long ones.
+    """
     factors, terms = _family(config.bands * config.rows, config.seed)
-    numbers = (grams >> np.uint64(32)).astype(np.uint32)
-    least = np.full(len(factors), np.iinfo(np.uint32).max, np.uint32)
-    room = np.empty((len(factors), min(_BLOCK, len(numbers))), np.uint32)
-    for start in range(0, len(numbers), _BLOCK):
-        block = numbers[start : start + _BLOCK]
-        values = room[:, : len(block)]
-        np.multiply(block, factors, out=values)
-        np.add(values, terms, out=values)
-        np.minimum(least, values.min(axis=1), out=least)
+    numbers = (np.concatenate(texts) >> np.uint64(32)).astype(np.uint32)
+    starts = np.cumsum([0, *map(len, texts[:-1])])
+    least = np.full((len(factors), len(texts)), np.iinfo(np.uint32).max, np.uint32)
+    for begin in range(0, len(numbers), _ROOM):
+        block = numbers[begin : begin + _ROOM]
+        first = int(np.searchsorted(starts, begin, side="right")) - 1
+        last = int(np.searchsorted(starts, begin + len(block)))
+        bounds = np.maximum(0, starts[first:last] - begin)
+        height = _ROOM // len(block)
+        room = np.empty((height, len(block)), np.uint32)
+        for row in range(0, len(factors), height):
+            some = factors[row : row + height]
+            values = room[: len(some)]
+            np.multiply(block, some, out=values)
+            np.add(values, terms[row : row + height], out=values)
+            here = least[row : row + height, first:last]
+            np.minimum(here, np.minimum.reduceat(values, bounds, axis=1), out=here)
     return least
 
 

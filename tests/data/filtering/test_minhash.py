@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from marin.data.filtering.config import MinHashConfig
-from marin.data.filtering.minhash import band_keys, band_keys_of_all, content_hash, shingles
+from marin.data.filtering.minhash import _family, _least, band_keys, band_keys_of_all, content_hash, shingles
 
 CONFIG = MinHashConfig()
 
@@ -78,3 +78,16 @@ def test_the_values_of_a_signature_are_as_good_as_independent() -> None:
     # Sixty means of 112 draws each: their spread is that of independent draws.
     assert np.mean(shares) == pytest.approx(similarity, abs=0.03)
     assert np.std(shares) == pytest.approx((similarity * (1 - similarity) / 112) ** 0.5, rel=0.5)
+
+
+def test_a_signature_is_the_least_value_of_every_function_over_the_shingles() -> None:
+    config = MinHashConfig(shingle=2, bands=3, rows=2)
+    # Longer than what is hashed at once, with texts of one shingle beside it.
+    texts = [word_hashes(seed, count) for seed, count in ((1, 2), (2, 150_000), (3, 1), (4, 40), (5, 70_000))]
+    factors, terms = (numbers[:, 0].tolist() for numbers in _family(6, config.seed))
+    signatures = _least([shingles(text, 2) for text in texts], config)
+    for at, text in enumerate(texts):
+        numbers = [shingle >> 32 for shingle in shingles(text, 2).tolist()]
+        for function, (factor, term) in enumerate(zip(factors, terms, strict=True)):
+            least = min((factor * number + term) % 2**32 for number in numbers)
+            assert signatures[function, at] == least
