@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import sys
@@ -12,19 +11,15 @@ from types import ModuleType
 import pytest
 import yaml
 
+from tests.operations.scripts import loaded
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
     """The benchmark script as a module."""
-    spec = importlib.util.spec_from_file_location("cached_rerun", ROOT / "operations" / "bench" / "cached_rerun.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["cached_rerun"] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded("cached_rerun")
 
 
 def test_every_alert_has_one_limit_a_severity_and_a_reason() -> None:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.data.dedup.texts import prose
-
-BENCH = Path(__file__).resolve().parents[2] / "operations" / "bench" / "overlap.py"
+from tests.operations.scripts import loaded
 
 
 def test_every_planted_item_is_counted_under_its_alteration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = importlib.util.spec_from_file_location("overlap_bench", BENCH)
-    assert spec is not None
-    assert spec.loader is not None
-    bench = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = bench  # where dataclasses look up the names in annotations
-    spec.loader.exec_module(bench)
+    bench = loaded("overlap")
     (tmp_path / "text.txt").write_text(" ".join(prose(n) for n in range(600)))
     rows = [{"q": prose(5000 + n), "a": f"answer {n}"} for n in range(60)] + [{"q": "too short", "a": ""}]
     (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, rows)))
