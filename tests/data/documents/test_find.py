@@ -12,7 +12,7 @@ from marin.data.cells.config import QualityConfig, TopicConfig
 from marin.data.cells.steps import grade, sample_corpus, train_quality, train_topics
 from marin.data.consolidation.config import Policy, TakedownConfig, TakedownEntry
 from marin.data.consolidation.steps import consolidate
-from marin.data.dedup.steps import decontaminate, deduplicate
+from marin.data.dedup.steps import decontaminate
 from marin.data.documents.io import iterate_documents
 from marin.data.evalsets.config import EvalSetConfig
 from marin.data.evalsets.steps import build_evalset
@@ -25,6 +25,7 @@ from marin.tokens.mixture.steps import build_mixture
 from marin.tokens.shards.config import Selection
 from marin.tokens.shards.steps import tokenize
 from marin.tokens.tokenizer.steps import train_tokenizer
+from tests.data.dedup.runs import duplicates_of
 from tests.data.dedup.texts import prose
 from tests.data.pages import Page, PageSet, write_pages
 from tests.tokens.building import SMALL_TOKENIZER
@@ -60,7 +61,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = str(tmp_path_factory.mktemp("p"))
     pages = write_pages(PageSet("web", (PAGES[:10], PAGES[10:])))
     signals = annotate(pages, SignalConfig(rules=Rules(repetition=None), url=UrlConfig(integrated_lists=False)))
-    duplicates = deduplicate([pages], [signals])
+    duplicates = duplicates_of([pages], [signals])
     evalset = build_evalset(
         [pages], [signals], duplicates, EvalSetConfig(validation_share=SHARE, choice_items=4, rolling_documents=2)
     )
