@@ -99,7 +99,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "100 MB document: bounded memory": (
         "data/crawl/test_memory.py::test_a_page_of_100_mb_takes_no_more_than_a_few_of_its_size_and_costs_itself_only",
-        "data/sources/test_bad_rows.py::test_a_text_of_100_mb_is_one_document_and_a_larger_one_is_counted",
+        "data/sources/test_bad_rows.py::test_a_large_text_is_one_document_in_a_few_times_its_size_and_a_larger_one_is_counted",
         "data/filtering/test_bad_inputs.py::test_a_huge_document_is_measured_in_memory_that_does_not_grow_with_it",
         "cases/test_tok_05.py::test_a_document_longer_than_a_piece_is_cut_and_still_whole",
     ),

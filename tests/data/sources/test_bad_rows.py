@@ -5,6 +5,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -184,13 +186,31 @@ def test_texts_of_other_codecs_are_read_and_a_few_bad_bytes_spoil_no_letter(tmp_
     assert sum(flow["dropped"].values()) == 1
 
 
-def test_a_text_of_100_mb_is_one_document_and_a_larger_one_is_counted(tmp_path: Path) -> None:
+READ = """
+import re, sys
+import datatrove.pipeline.readers, pyarrow.parquet
+from marin.data.sources.ready import text_folder
+from marin.data.sources.steps import read_source
+from marin.execution import materialise
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) / 1000
+
+before = peak()
+documents = materialise(read_source(text_folder("notes", sys.argv[1], version="1")), prefix=sys.argv[2])
+print(documents.rows, documents.text_bytes, int(peak() - before))
+"""
+
+
+def test_a_large_text_is_one_document_in_a_few_times_its_size_and_a_larger_one_is_counted(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
-    (folder / "large.txt").write_bytes(b"words of a text that repeats\n" * 3_500_000)
+    (folder / "large.txt").write_bytes(b"words of a text that repeats\n" * 700_000)
+    command = [sys.executable, "-c", READ, str(folder), str(tmp_path / "p")]
+    rows, text_bytes, megabytes = map(int, subprocess.run(command, capture_output=True, check=True).stdout.split())
+    assert (rows, text_bytes) == (1, 20_300_000)
+    assert megabytes < 15 * 20.3
     (folder / "small.txt").write_bytes(b"a few words")
-    documents, flow = read(tmp_path / "p", text_folder("notes", str(folder), version="1"))
-    assert sorted(len(one.text) for one in iterate_documents(documents)) == [11, 101_500_000]
     config = SourceConfig("notes", (External(str(folder), "1"),), "text", longest_record=1_000_000)
     documents, flow = read(tmp_path / "q", config)
     assert (documents.rows, flow["dropped"]) == (1, {"too_long": 1})
