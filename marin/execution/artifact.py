@@ -200,8 +200,16 @@ class Artifact:
         `places` says where things lie, by what they are.
         """
         lying = [f"{what}: {where}" for what, where in places.items()]
-        fields = [f"{name}: {value!r}" for name, value in self.__dict__.items() if not name.startswith("_")]
+        fields = [f"{name}: {_shown(value)}" for name, value in self.__dict__.items() if not name.startswith("_")]
         return "\n".join([*fields, *lying])
+
+
+def _shown(value: Any) -> str:
+    """A field for people: of a long list, how much it holds."""
+    if isinstance(value, (tuple, list, dict)) and len(value) > 3:
+        kinds = {type(one).__name__ for one in (value.values() if isinstance(value, dict) else value)}
+        return f"{len(value)} × {' and '.join(sorted(kinds))}"
+    return repr(value)
 
 
 def _download(store: Store, file: FileInfo, target: Path) -> None:
