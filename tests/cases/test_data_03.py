@@ -10,6 +10,7 @@ import pytest
 from marin.execution import StepError, materialise
 from marin.tokens.mixture.steps import build_mixture, refuse_faulty
 from marin.tokens.shards.artifacts import TokenShards
+from marin.tokens.shards.config import PackingConfig
 from marin.tokens.shards.reading import open_shard, token_counts
 from tests.tokens.building import written_shards
 
@@ -53,3 +54,19 @@ def test_figures_equal_a_recount_from_the_files(tmp_path: Path):
     assert sum(item.documents for item in opened) == shards.documents == 55
     ids = np.concatenate([item.ids for item in opened])
     assert len(ids) == shards.tokens == int(token_counts(shards).sum()) == 55 * 7
+
+
+def test_a_component_without_its_packing_plan_or_checksums_is_unfinished(tmp_path: Path):
+    rows = tuple((index + 1,) * 7 for index in range(30))
+    packing = PackingConfig("best_fit", 16)
+    cells = {
+        name: materialise(written_shards(rows, 20, 4096, name, packing), prefix=str(tmp_path))
+        for name in ("whole", "unplanned", "unchecked")
+    }
+    cells["unplanned"].local("00001.plan").unlink()
+    cells["unchecked"].local("00000.sums").unlink()
+    with pytest.raises(StepError) as caught:
+        refuse_faulty(cells)
+    faults = str(caught.value).splitlines()[1:]
+    assert [line.split(":")[0].strip() for line in faults] == ["unchecked", "unplanned"]
+    assert "00000.sums" in faults[0] and "00001.plan" in faults[1]

@@ -12,6 +12,9 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+PACE_RATIO = 4.0
+SLOWEST = 1e-18
+
 
 @dataclass(frozen=True)
 class OrderPhase:
@@ -45,6 +48,8 @@ class ShareCurve:
         level = np.zeros((1, self.components))
         change = 2 * (middle - self._first)[:-1]
         self._half_slope: Floats = np.concatenate([change / (2 * np.maximum(lengths, 1.0)), level])
+        classes = np.round(np.log(np.maximum(middle, SLOWEST)) / np.log(PACE_RATIO))
+        self._pace: Ints = classes.astype(np.int64)
         self._before: Floats = np.zeros_like(self._first)
         for piece, length in enumerate(lengths):
             self._before[piece + 1] = _settled(self._before[piece] + length * middle[piece], middle[piece + 1])
@@ -87,11 +92,16 @@ class ShareCurve:
 
     def before(self, places: Ints | int, components: Ints) -> Floats:
         """Exact number of sequences of components among the first ``places``: the area under their shares."""
-        piece = np.searchsorted(self._begins, places, side="right") - 1
+        piece = self._begins.searchsorted(places, side="right") - 1
         passed = places - self._begins[piece]
         rising = self._first[piece, components] + passed * self._half_slope[piece, components]
         area: Floats = self._before[piece, components] + passed * rising
         return area
+
+    def pace(self, places: Ints | int, components: Ints) -> Ints:
+        """Class of the share of components at places: equal where shares differ by less than about a factor of four."""
+        pace: Ints = self._pace[self._begins.searchsorted(places, side="right") - 1, components]
+        return pace
 
 
 def _settled(before: Floats, shares: Floats) -> Floats:

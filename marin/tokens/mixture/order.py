@@ -66,8 +66,7 @@ class MixtureOrder:
         there = [Component(item.name, max(1, item.sequences), item.parts) for item in components]
         self._draws = Draws(there, used, bands, seed)
         self._block = functools.lru_cache(maxsize=CACHED_BLOCKS)(self._make_block)
-        if bands > 1:
-            self._draws.end_after(self.counts(total))
+        self._draws.end_after(self.counts(total))
 
     @property
     def sizes(self) -> Ints:

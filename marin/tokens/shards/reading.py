@@ -109,7 +109,8 @@ def open_plan(shards: TokenShards, shard: TokenShard, source: TokenSource) -> Pl
 
 
 def recount(shards: TokenShards, shard: TokenShard) -> tuple[int, int]:
-    """(tokens, documents) of a shard by its files, from a few bytes of its index and the size of its ids.
+    """(tokens, documents) of a shard by its files, from a few bytes of its index and the size of its ids. Checksums and
+    packing plan have to be there, with the sizes that their record says.
 
     Raises:
         StepError: a file is missing, cut, or not of the size that its record says.
@@ -120,6 +121,8 @@ def recount(shards: TokenShards, shard: TokenShard) -> tuple[int, int]:
             header = read_header(stream.read(HEADER.size), shards.file_info(idx_name).size, idx_name)
         except CorruptIndex as error:
             raise StepError(str(error)) from error
+    for name in (f"{shard.name}.sums", *([f"{shard.name}.plan"] if shard.packing is not None else [])):
+        shards.open(name).close()
     with shards.open(bin_name):
         size = shards.file_info(bin_name).size
     return size // np.dtype(header.dtype).itemsize, header.entries - 1
