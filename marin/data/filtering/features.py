@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from marin.data.filtering.config import DUPLICATE_N_GRAMS, TOP_N_GRAMS
+from marin.data.filtering.lines import Lines, cut_texts
 from marin.data.filtering.marks import CITATION, CURLY, FILLER, OVERLONG, PERSONAL, POLICY, POLICY_PHRASES
 from marin.data.filtering.ngrams import WordRuns, repetition
 from marin.data.filtering.splitting import FINAL_SIGNS, UNSPACED_CHARACTER
@@ -32,7 +31,6 @@ from marin.data.filtering.words import (
     SPOKEN,
     STOP_WORD_SHIFT,
     UNSPACED_WORD,
-    Cut,
     WordTable,
     sums_of_runs,
 )
@@ -42,11 +40,6 @@ _BATCH_CHARACTERS = 1_000_000
 _BATCH_TEXTS = 512
 _QUOTED_ENDS = frozenset(".?!\"'")
 _CITATION = re.compile(r"\[(?:[0-9]{0,9}|edit|citation needed)\]")
-# What Python cuts at beside the white space of ASCII.
-_WIDE_SPACES = (
-    "\x1c\x1d\x1e\x1f\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
-)
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _SHORT_LINE, _SHORT_LINE_UNSPACED = 30, 10
 _WORDS_PER_LINE = 3
 _IDEOGRAPHIC = re.compile(
@@ -143,92 +136,8 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-@dataclass(frozen=True)
-class _Lines:
-    """The lines of several texts behind one another.
-
-    Attributes:
-        lines: those that are not blank, stripped.
-        bounds: where those of each text begin, and after the last where they end.
-        paragraphs: for each text, numbers of the lines that begin a paragraph, counted from the text's first.
-        sizes: characters of each line.
-        pieces: pieces between spaces in each line.
-        words: words in each line.
-        marks: marks of all pieces of each line (see ``marin.data.filtering.marks``).
-    """
-
-    lines: list[str]
-    bounds: Integers
-    paragraphs: list[list[int]]
-    sizes: Integers
-    pieces: Integers
-    words: Integers
-    marks: NDArray[np.uint8]
-
-    @property
-    def per_text(self) -> Integers:
-        """Lines in each text."""
-        return np.diff(self.bounds)
-
-    def sums(self, values: NDArray[Any]) -> Integers:
-        """Sums over the lines of each text."""
-        return sums_of_runs(values, self.per_text)
-
-    def marked(self, mark: int) -> list[int]:
-        """Numbers of the lines that hold a piece with a mark."""
-        found: list[int] = np.flatnonzero(self.marks & mark).tolist()
-        return found
-
-
-def _cut_texts(texts: Sequence[str], table: WordTable) -> tuple[_Lines, Cut]:
-    """The lines and words of texts."""
-    lines: list[str] = []
-    bounds = [0]
-    paragraphs: list[list[int]] = []
-    for text in texts:
-        if not text.isascii():
-            # One at a time: a pattern of them all would try each place of the text.
-            for space in _WIDE_SPACES:
-                text = text.replace(space, " ")
-        starts: list[int] = []
-        begin = True
-        for line in map(str.strip, text.splitlines()):
-            if not line:
-                begin = True
-                continue
-            if begin:
-                starts.append(len(lines) - bounds[-1])
-                begin = False
-            lines.append(line)
-        bounds.append(len(lines))
-        paragraphs.append(starts)
-    # Arrow cuts at the white space of ASCII and finds equal pieces, so that each is looked up once.
-    split = pc.ascii_split_whitespace(_arrow(lines))
-    pieces = split.values.dictionary_encode()
-    cut = table.cut(table.numbers(pieces.dictionary.to_pylist())[pieces.indices.to_numpy()])
-    per_line = np.diff(split.offsets.to_numpy()).astype(np.int64)
-    found = _Lines(
-        lines=lines,
-        bounds=np.array(bounds, np.int64),
-        paragraphs=paragraphs,
-        sizes=np.fromiter(map(len, lines), np.int64, len(lines)),
-        pieces=per_line,
-        words=sums_of_runs(cut.counts, per_line),
-        # No line is blank, so each has a piece.
-        marks=np.bitwise_or.reduceat(cut.marks, np.cumsum(per_line) - per_line) if lines else cut.marks,
-    )
-    return found, cut
-
-
-def _arrow(lines: list[str]) -> pa.StringArray:
-    try:
-        return pa.array(lines, pa.string())
-    except UnicodeEncodeError:
-        return pa.array([_SURROGATES.sub("\ufffd", line) for line in lines], pa.string())
-
-
 def _measure_batch(texts: Sequence[str], table: WordTable) -> list[TextFeatures]:
-    lines, cut = _cut_texts(texts, table)
+    lines, cut = cut_texts(texts, table)
     lengths, kinds = table.lengths.take(cut.words), table.kinds.take(cut.words)
     plain = table.plain_hashes.take(cut.words)
     words_per_text = lines.sums(lines.words)
@@ -260,7 +169,7 @@ def _ellipses(text: str) -> int:
     return text.count("...") + (0 if text.isascii() else text.count("…"))
 
 
-def _texts_of_lines(lines: _Lines, chosen: Sequence[int]) -> dict[int, str]:
+def _texts_of_lines(lines: Lines, chosen: Sequence[int]) -> dict[int, str]:
     """The chosen lines, joined for each text that has some."""
     by_text: dict[int, list[str]] = {}
     for owner, number in zip(np.searchsorted(lines.bounds, chosen, side="right").tolist(), chosen, strict=True):
@@ -307,7 +216,7 @@ def _scripts(texts: Sequence[str], unspaced: Flags) -> tuple[Integers, Flags]:
     return scales, unsigned
 
 
-def _line_columns(lines: _Lines, unspaced: Flags, unsigned: Flags) -> Columns:
+def _line_columns(lines: Lines, unspaced: Flags, unsigned: Flags) -> Columns:
     """Columns that need single lines only."""
     count = np.maximum(1, lines.per_text)
     terminal = _flags([line[-1] in FINAL_SIGNS for line in lines.lines])
@@ -328,7 +237,7 @@ def _flags(values: list[bool]) -> Flags:
     return np.array(values, np.bool_)
 
 
-def _repeat_columns(lines: _Lines) -> Columns:
+def _repeat_columns(lines: Lines) -> Columns:
     """Columns of lines and paragraphs that occurred before in their text."""
     found = np.zeros((len(lines.paragraphs), 4), np.int64)
     for at, starts in enumerate(lines.paragraphs):
@@ -369,7 +278,7 @@ def _repeats(items: Sequence[Any], sizes: Sequence[int]) -> tuple[int, int]:
     return repeats, characters
 
 
-def _sentence_columns(lines: _Lines, sentences: Integers, unspaced: Flags, table: WordTable) -> Columns:
+def _sentence_columns(lines: Lines, sentences: Integers, unspaced: Flags, table: WordTable) -> Columns:
     """Columns of the lines that C4 keeps but for their end: worded ones that no policy or script is mentioned in.
 
     Words are what stands between spaces, in scripts without spaces its words.
@@ -403,7 +312,7 @@ def _sentence_columns(lines: _Lines, sentences: Integers, unspaced: Flags, table
     }
 
 
-def _line_sentences(lines: _Lines, kinds: Integers, unsigned: Flags) -> Integers:
+def _line_sentences(lines: Lines, kinds: Integers, unsigned: Flags) -> Integers:
     """Sentences in each line; in scripts without signs for their end, phrases between spaces that are long enough."""
     sentences = _sentences(kinds, lines.words)
     for at in np.flatnonzero(np.repeat(unsigned, lines.per_text)).tolist():
