@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ from marin.data.crawl.config import (
 from marin.data.crawl.steps import extract_pages, fetch_crawl
 from marin.data.documents.io import iterate_documents
 from marin.execution import External, StepError, materialise
+from marin.execution.running.inline import InlineBackend
 from tests.data.crawl.warcs import html_page, http, page_record, record, warcinfo, write_warc
 
 
@@ -304,3 +306,25 @@ def test_planning_imports_nothing_heavy():
         "print(sorted(set(heavy) & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tasks_that_are_done_in_another_order_give_the_same_bytes(tmp_path, monkeypatch, seed):
+    records = [warcinfo(), *(page_record(f"page{n}", paragraphs=1 + n % 7) for n in range(60))]
+    path = write_warc(tmp_path / "web.warc.gz", records)
+    monkeypatch.setattr("marin.data.crawl.extraction.bundles.LEAST_BYTES", path.stat().st_size // 9)
+    monkeypatch.setattr("marin.data.crawl.extraction.bundles._TASKS", 100)
+
+    def digests(store):
+        pages = _pages(tmp_path, path, store=store)
+        assert len(pages.shards) >= 5
+        return [(file.name, file.sha256) for file in pages._bound().record.files]
+
+    in_order = digests("one")
+    in_turn = InlineBackend.map
+
+    def shuffled(self, spec, tasks):
+        return in_turn(self, spec, random.Random(seed).sample(list(tasks), len(tasks)))
+
+    monkeypatch.setattr(InlineBackend, "map", shuffled)
+    assert digests("other") == in_order
