@@ -45,8 +45,9 @@ def build(scale: Scale) -> EvalReport:
     topics = train_topics(sample, scale.topics)
     quality = train_quality(sample, topics, scale.quality)
     grades = grade(pages, signals, quality, topics)
-    lines = repeated_lines(pages, scale.lines, unique)
-    cuts = (lines, *((repeated_spans(pages, unique, scale.spans, signals),) if scale.spans else ()))
+    lines = repeated_lines(pages, scale.lines, unique, scale.dedup)
+    spans = (repeated_spans(pages, unique, scale.spans, signals, scale.dedup),) if scale.spans else ()
+    cuts = (lines, *spans)
     clean = consolidate(pages, signals, unique, overlap, evalset, grades, cuts, scale.policy)
     tokenizer = train_tokenizer(clean, scale.tokenizer)
     cells = {

@@ -48,7 +48,7 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
         signals=SignalConfig(),
         dedup=DedupConfig(priority=("wikipedia", "web"), by_url=True),
         lines=LineConfig(),
-        spans=SpanConfig(priority=("wikipedia", "web")),
+        spans=SpanConfig(),
         evalset=EvalSetConfig(
             validation_share=0.0005, choice_items=2_000, rolling_documents=1_000, seed=small_seed("evalset")
         ),

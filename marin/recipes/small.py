@@ -48,7 +48,6 @@ def _scale(
     evaluation: EvaluationConfig,
 ) -> Scale:
     crawls = embedded_crawls(max_pages=pages)
-    sources = tuple(crawl.source for crawl in crawls)
     quality = QualityConfig(buckets=2, scope="topic", seed=small_seed("quality"))
     tokens = training.sequences * model.sequence_length
     return Scale(
@@ -56,9 +55,9 @@ def _scale(
         texts=(),
         extract=ExtractConfig(extractor="resiliparse"),
         signals=SignalConfig(language=DOCUMENTATION_LANGUAGE, rules=DOCUMENTATION_RULES),
-        dedup=DedupConfig(priority=sources),
+        dedup=DedupConfig(),
         lines=LineConfig(),
-        spans=SpanConfig(priority=sources),
+        spans=SpanConfig(),
         evalset=evalset,
         evalfiles=(),
         decontamination=DecontaminationConfig(),

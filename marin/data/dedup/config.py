@@ -9,7 +9,7 @@ from marin.execution import runtime
 
 @dataclass(frozen=True)
 class DedupConfig:
-    """How duplicates are found, and which copy stays.
+    """How duplicates are found, and which copy stays: of documents, and of passages that recur within documents.
 
     Of several copies the one that passes the filters stays; of these one of a protected source; then the source that
     comes first in ``priority``; then the least id. Nothing else counts, so the result is the same for any order,
@@ -17,7 +17,8 @@ class DedupConfig:
 
     Attributes:
         priority: sources, the preferred one first; the others follow, all alike.
-        protected: sources that nothing is ever removed from, such as a reference set.
+        protected: sources, such as a reference set, of which no document goes as a copy, and no repeated line or
+            passage is cut.
         by_url: also remove documents of an address that a preferred document has, whatever their text is. For crawls,
             where an address is a page. Off by default, because in other sets all parts of a book or all answers of a
             thread may have one address, and an address does not prove that the text is there.
@@ -49,6 +50,11 @@ class DedupConfig:
                 raise ValueError(f"DedupConfig.{name} is {getattr(self, name)!r}; it must be at least 1")
         if len(set(self.priority)) != len(self.priority):
             raise ValueError(f"DedupConfig.priority is {self.priority!r}; name every source once")
+
+    def rank(self, source: str) -> int:
+        """Where a source stands among all: the least is the most preferred, negative ones are protected."""
+        place = self.priority.index(source) if source in self.priority else len(self.priority)
+        return place - len(self.priority) - 1 if source in self.protected else place
 
     def inside(self, source: str) -> DedupConfig:
         """The same without what says nothing about this one source, so that another source does not change it."""

@@ -83,9 +83,7 @@ class Followers:
 def level(passes: NDArray[np.bool_], source: str, config: DedupConfig) -> Numbers:
     """The preference that does not come from the id: the least is the most preferred."""
     ranks = len(config.priority) + 1
-    rank = config.priority.index(source) if source in config.priority else len(config.priority)
-    offset = (source not in config.protected) * ranks + rank
-    return np.where(passes, 0, 2 * ranks).astype(np.int64) + offset
+    return np.where(passes, 0, 2 * ranks).astype(np.int64) + ranks + config.rank(source)
 
 
 def read_keys(group: Group, config: DedupConfig) -> tuple[Keys, Order, Followers]:

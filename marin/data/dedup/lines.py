@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.exchange import Hashes, deal_out, gather, parts_for, store_columns
 from marin.data.dedup.line_candidates import Lines, cut_spans, read_lines
 from marin.data.dedup.line_counts import Boilerplate, count_lines, count_sites
@@ -80,13 +81,14 @@ class _Counted:
 
 @dataclass(frozen=True)
 class _Mark:
-    """One document shard to mark boilerplate in. Pickles."""
+    """One document shard to mark boilerplate in; of a protected one nothing is cut. Pickles."""
 
     pages: Documents
     shard: DocumentShard
     found: tuple[Intermediate, ...]
     shown: tuple[int, ...]
     config: LineConfig
+    protected: bool
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,9 @@ class _Marked:
     samples: tuple[_Sample, ...]
 
 
-def repeated_lines_of(pages: Sequence[Documents], duplicates: Attributes | None, config: LineConfig) -> Attributes:
+def repeated_lines_of(
+    pages: Sequence[Documents], duplicates: Attributes | None, config: LineConfig, dedup: DedupConfig
+) -> Attributes:
     """Count the lines of all documents, then mark boilerplate; the body of the step."""
     run = current_run()
     shards = [(documents, shard) for documents in pages for shard in documents.shards]
@@ -126,7 +130,10 @@ def repeated_lines_of(pages: Sequence[Documents], duplicates: Attributes | None,
     )
     top = sorted((line for one in counted for line in one.top), key=lambda line: (-line[1], line[0]))[:_SHOWN]
     found, shown = tuple(one.found for one in counted), tuple(line for line, _ in top)
-    marked = run.map(_mark, [_Mark(documents, shard, found, shown, config) for documents, shard in shards])
+    marked = run.map(
+        _mark,
+        [_Mark(documents, shard, found, shown, config, shard.source in dedup.protected) for documents, shard in shards],
+    )
     run.write_json(
         "report.json",
         {
@@ -218,6 +225,8 @@ def _mark(task: _Mark) -> _Marked:
     for document_id, text, text_hash, url in _documents(task.pages, task.shard):
         found = read_lines(text, task.config)
         cut, keys = _cut(found, boilerplate, site_of(url, task.shard.source), _hash(text_hash), task.config.keep_first)
+        if task.protected:
+            cut = [False] * len(cut)
         lines += found.blank.count(False)
         cut_lines += sum(cut)
         characters += len(text)

@@ -51,22 +51,17 @@ class LineConfig:
 
 @dataclass(frozen=True)
 class SpanConfig:
-    """How long a span of words must be to count as repeated, and which of its places keeps it.
+    """How long a span of words must be to count as repeated. Which of its places keeps it follows from `DedupConfig`.
 
     50 is what Lee et al. 2022 (https://arxiv.org/abs/2107.06499) use, of tokens; here it counts words.
 
     Attributes:
         least_words: words of the shortest span.
-        priority: sources, the preferred one first; the others follow, all alike. Of the places of a span the one in
-            the preferred source stays, then the one in the document of the least id, then the first.
-        protected: sources that nothing is cut from; they come before all others.
         partition_bytes: text whose n-grams are compared in one part. It takes about fifteen times as much memory
             where all of the text is repeated, and a fifth of it where nothing is.
     """
 
     least_words: int = 50
-    priority: tuple[str, ...] = ()
-    protected: tuple[str, ...] = ()
     partition_bytes: int = runtime(128 * MIB)
 
     def __post_init__(self) -> None:
@@ -74,5 +69,3 @@ class SpanConfig:
             raise ValueError(f"SpanConfig.least_words is {self.least_words!r}; it must be at least 2")
         if self.partition_bytes < 1:
             raise ValueError(f"SpanConfig.partition_bytes is {self.partition_bytes!r}; it must be at least 1")
-        if len(set(self.priority)) != len(self.priority):
-            raise ValueError(f"SpanConfig.priority is {self.priority!r}; name every source once")

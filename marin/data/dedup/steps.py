@@ -74,9 +74,12 @@ def decontaminate(
     return decontaminate_documents(pages, evalsets, config)
 
 
-@step("documents/lines", version="1", fans_out=True)
+@step("documents/lines", version="2", fans_out=True)
 def repeated_lines(
-    pages: Sequence[Documents], config: LineConfig = LineConfig(), duplicates: Attributes | None = None
+    pages: Sequence[Documents],
+    config: LineConfig = LineConfig(),
+    duplicates: Attributes | None = None,
+    dedup: DedupConfig = DedupConfig(),
 ) -> Attributes:
     """Spans of boilerplate: lines and paragraphs that recur on many pages of a site, or on many sites.
 
@@ -87,18 +90,20 @@ def repeated_lines(
         config: what is boilerplate.
         duplicates: duplicates among all sources; what they drop is not counted, so that text is not taken for
             boilerplate because there are copies of it. Spans are found in all documents.
+        dedup: names the protected sources, whose lines are counted and never cut.
     """
     from marin.data.dedup.lines import repeated_lines_of
 
-    return repeated_lines_of(pages, duplicates, config)
+    return repeated_lines_of(pages, duplicates, config, dedup)
 
 
-@step("documents/spans", version="1", fans_out=True)
+@step("documents/spans", version="2", fans_out=True)
 def repeated_spans(
     pages: Sequence[Documents],
     duplicates: Attributes,
     config: SpanConfig = SpanConfig(),
     signals: Sequence[Attributes] = (),
+    dedup: DedupConfig = DedupConfig(),
 ) -> Attributes:
     """Long spans of words that stand in a preferred place too, in the documents that are no duplicates.
 
@@ -107,10 +112,12 @@ def repeated_spans(
     Args:
         pages: the sources.
         duplicates: duplicates among all sources; what they drop takes no part.
-        config: how long a span must be, and which of its places is preferred.
+        config: how long a span must be.
         signals: the signals of each source, in the same order; documents that fail the filters take no part, so that
             nothing is cut for the sake of a text that is dropped. Without any, all documents take part.
+        dedup: which source is preferred, and which are protected, as for whole documents. Of the places of a span the
+            one in the preferred source stays, then the one in the document of the least id, then the first.
     """
     from marin.data.dedup.substrings import repeated_spans_of
 
-    return repeated_spans_of(pages, duplicates, signals, config)
+    return repeated_spans_of(pages, duplicates, signals, config, dedup)

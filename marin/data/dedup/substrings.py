@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.exchange import load_columns, parts_for
 from marin.data.dedup.span_attributes import write_spans
 from marin.data.dedup.span_claims import Claimed, ClaimTask, Confirmed, ConfirmTask, claim_spans, confirm_spans
@@ -65,7 +66,11 @@ class _Written:
 
 
 def repeated_spans_of(
-    pages: Sequence[Documents], duplicates: Attributes, signals: Sequence[Attributes], config: SpanConfig
+    pages: Sequence[Documents],
+    duplicates: Attributes,
+    signals: Sequence[Attributes],
+    config: SpanConfig,
+    dedup: DedupConfig,
 ) -> Attributes:
     """Find the spans, confirm them, and write them beside the documents; the body of the step."""
     if signals and len(signals) != len(pages):
@@ -95,7 +100,7 @@ def repeated_spans_of(
         ],
     )
     ids = tuple(one.ids for one in collected)
-    ranks = tuple(_rank(shard.source, config) for _, shard in shards)
+    ranks = tuple(dedup.rank(shard.source) for _, shard in shards)
     placed = run.map(
         place_grams, [PlaceTask(tuple(one.grams[part] for one in collected), ids, ranks, size) for part in range(parts)]
     )
@@ -118,13 +123,6 @@ def repeated_spans_of(
     )
     _report(shards, scanned, collected, confirmed, written)
     return attributes_of(KIND, [one.attributes for one in written])
-
-
-def _rank(source: str, config: SpanConfig) -> int:
-    """The lesser the preferred; negative for protected sources."""
-    if source in config.protected:
-        return -1
-    return config.priority.index(source) if source in config.priority else len(config.priority)
 
 
 def _confirm(shards: Sequence[tuple[Documents, DocumentShard]], claimed: Sequence[Claimed]) -> list[Confirmed]:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.line_candidates import cut_spans, folded, read_lines
 from marin.data.dedup.spans_config import LineConfig
 from marin.data.dedup.steps import repeated_lines
@@ -26,12 +27,16 @@ NAVIGATION = "Home of the valley archive and all its collections"
 
 
 def find(
-    prefix: Path, sets: Sequence[PageSet], config: LineConfig = LineConfig(), dropped: tuple[str, ...] = ()
+    prefix: Path,
+    sets: Sequence[PageSet],
+    config: LineConfig = LineConfig(),
+    dropped: tuple[str, ...] = (),
+    dedup: DedupConfig = DedupConfig(),
 ) -> tuple[dict[str, str], Attributes]:
     """The texts that are left by id, and the attributes. Documents that are dropped are duplicates."""
     pages = [write_pages(one) for one in sets]
     duplicates = mark(pages, Marks(dropped)) if dropped else None
-    found = materialise(repeated_lines(pages, config, duplicates), prefix=str(prefix))
+    found = materialise(repeated_lines(pages, config, duplicates, dedup), prefix=str(prefix))
     texts = {page.id: page.text for one in sets for shard in one.shards for page in shard}
     return {row["id"]: without(texts[row["id"]], row) for row in rows_of(found)}, found
 
@@ -73,6 +78,15 @@ def test_a_line_goes_from_the_site_where_it_recurs_and_stays_where_it_is_rare(tm
     assert report["documents_cut"] == report["cut_lines"] == 30
     assert report["by_source"]["web"]["cut_characters"] == 30 * (len(NAVIGATION) + 2)
     assert report["top"] == [{"documents": 30, "example": "a.org-000", "text": NAVIGATION}]
+
+
+def test_no_line_of_a_protected_source_is_cut_and_its_lines_count_for_the_others(tmp_path: Path) -> None:
+    pages = site("a.org", 30, NAVIGATION)
+    sets = [PageSet("gold", spread(pages[:25], 2)), PageSet("web", (tuple(pages[25:]),))]
+    left, found = find(tmp_path, sets, dedup=DedupConfig(protected=("gold",)))
+    assert {name for name, text in left.items() if NAVIGATION in text} == {page.id for page in pages[:25]}
+    assert found.read_json("report.json")["by_source"]["gold"]["cut_lines"] == 0
+    assert found.read_json("report.json")["by_source"]["web"]["cut_lines"] == 5
 
 
 @pytest.mark.parametrize(

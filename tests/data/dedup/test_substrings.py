@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from marin.data.dedup import span_grams
+from marin.data.dedup.config import DedupConfig
 from marin.data.dedup.span_matches import Grams, Repeats, originals, repeated_hashes, segments
 from marin.data.dedup.span_words import anchors_of, cut_range, placed_words, window_hashes
 from marin.data.dedup.spans_config import SpanConfig
@@ -33,6 +34,7 @@ def find(
     prefix: Path,
     sets: Sequence[PageSet],
     config: SpanConfig,
+    dedup: DedupConfig = DedupConfig(),
     *,
     dropped: tuple[str, ...] = (),
     failing: tuple[str, ...] = (),
@@ -40,7 +42,7 @@ def find(
     """Rows by id, and the attributes. Documents that are dropped are duplicates, failing ones fail the filters."""
     pages = [write_pages(one) for one in sets]
     signals = [mark([one], Marks(failing)) for one in pages] if failing else ()
-    spans = repeated_spans(pages, mark(pages, Marks(dropped)), config, signals)
+    spans = repeated_spans(pages, mark(pages, Marks(dropped)), config, signals, dedup)
     found = materialise(spans, prefix=str(prefix))
     rows = [row for shard in found.shards for row in pq.read_table(found.local(shard.name)).to_pylist()]
     texts = {page.id: page.text for one in sets for shard in one.shards for page in shard}
@@ -120,8 +122,8 @@ def test_what_goes_is_what_brute_force_finds_for_any_shards_and_parts(tmp_path: 
     for run, (shards, part) in enumerate([(1, 10**9), (3, 3_000), (2, 1_500)]):
         dealt = (some, others) if run != 1 else (some[::-1], others[::-1])
         sets = [PageSet("web", spread(dealt[0], shards)), PageSet("books", spread(dealt[1], shards))]
-        config = SpanConfig(size, priority=("books", "web"), partition_bytes=part)
-        rows, found = find(tmp_path / str(run), sets if run != 2 else sets[::-1], config)
+        config, dedup = SpanConfig(size, partition_bytes=part), DedupConfig(priority=("books", "web"))
+        rows, found = find(tmp_path / str(run), sets if run != 2 else sets[::-1], config, dedup)
         for page, gone, (_, words) in zip([*some, *others], expected, documents, strict=True):
             assert left_words(page, rows[page.id]) == [word for at, word in enumerate(words) if at not in gone]
         results.append((rows, found.read_json("report.json")))
@@ -150,7 +152,7 @@ def test_the_preferred_source_keeps_the_text_then_the_least_id(tmp_path: Path) -
     web = [holding("a", 1), holding("b", 2)]
     books = [holding("y", 3), holding("x", 4)]
     sets = [PageSet("web", spread(web, 2)), PageSet("books", spread(books, 1))]
-    rows, found = find(tmp_path / "1", sets, SpanConfig(priority=("books", "web")))
+    rows, found = find(tmp_path / "1", sets, SpanConfig(), DedupConfig(priority=("books", "web")))
     assert {name for name, row in rows.items() if not row["starts"]} == {"x"}
     start = books[1].text.index(SHARED)
     assert rows["a"]["originals"] == [f"x:{start}-{start + len(SHARED)}"]
@@ -166,7 +168,7 @@ def test_the_preferred_source_keeps_the_text_then_the_least_id(tmp_path: Path) -
 
 def test_nothing_is_cut_from_a_protected_source_and_what_it_holds_goes_elsewhere(tmp_path: Path) -> None:
     sets = [PageSet("web", ((holding("a", 1),),)), PageSet("gold", ((holding("y", 3), holding("z", 4)),))]
-    rows, _ = find(tmp_path, sets, SpanConfig(priority=("web",), protected=("gold",)))
+    rows, _ = find(tmp_path, sets, SpanConfig(), DedupConfig(priority=("web",), protected=("gold",)))
     assert {name for name, row in rows.items() if row["starts"]} == {"a"}
 
 
@@ -327,7 +329,7 @@ def test_one_gap_stays_where_two_would_meet(text: str, first: int, after: int, l
     assert text[:start] + text[end:] == left
 
 
-@pytest.mark.parametrize("field", [{"least_words": 1}, {"partition_bytes": 0}, {"priority": ("a", "a")}])
+@pytest.mark.parametrize("field", [{"least_words": 1}, {"partition_bytes": 0}])
 def test_wrong_settings_are_refused(field: dict[str, Any]) -> None:
     with pytest.raises(ValueError) as error:
         SpanConfig(**field)
