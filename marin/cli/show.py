@@ -27,6 +27,8 @@ def show(store: Store, what: str) -> int:
             f"{reason} {count}" for reason, count in sorted(flow.dropped.items(), key=lambda one: -one[1])
         )
         print(f"  {flow.unit:<11} read {flow.read}, kept {flow.kept}{f', dropped: {dropped}' if dropped else ''}")
+    for remark in record.remarks:
+        print(f"  remark      {remark}")
     print("  config")
     print(_indented(json.dumps(record.recipe["config"], indent=2, ensure_ascii=False), 4))
     print("  result")

@@ -66,6 +66,8 @@ def _print_done(store: Store, seen: Status, everything: bool) -> None:
     elif everything or count <= LISTED:
         for record in answering_records(store, seen.index):
             print(f"done     {_done_line(record)}{removed_text(record, seen.index)}")
+            for remark in record.remarks:
+                print(f"         ! {remark}")
     else:
         buried = done_by_name(
             step for step, generation in seen.index.generations.items() if (*step, generation) in seen.index.tombstones
@@ -128,3 +130,5 @@ def _print_run(store: Store, seen: RunStatus, everything: bool) -> None:
         text = said if step.state in ("waiting", "failed", "blocked", "cancelled", "running") and said else ""
         reason = text or step.entry.reason
         print(f"{state:<12} {step.entry.display}{seconds}{f'  {reason}' if reason else ''}")
+        for remark in step.event.facts.get("remarks", ()) if step.event is not None else ():
+            print(f"{'':<12} ! {remark}")

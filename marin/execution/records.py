@@ -50,7 +50,10 @@ class Dependency:
 
 @dataclass(frozen=True)
 class Record:
-    """A committed step. `key` is the record's own key; `recipe` the identity document that was hashed."""
+    """A committed step. `key` is the record's own key; `recipe` the identity document that was hashed.
+
+    `remarks` are what the step wants people to know although it ended well, such as an input that was cut.
+    """
 
     key: str
     name: str
@@ -68,6 +71,7 @@ class Record:
     output_digest: str
     code_digest: str
     provenance: dict[str, Any]
+    remarks: tuple[str, ...] = ()
 
     @property
     def display(self) -> str:
@@ -91,6 +95,8 @@ class Record:
         """The record as it lies in the store: a line for each field, and one for each file."""
         body: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         del body["key"], body["files"]
+        if not self.remarks:  # most have none, and such a record can be read by versions without this field
+            del body["remarks"]
         for name in ("flows", "dependencies"):
             body[name] = [vars(item) for item in body[name]]
         lines = [f'"schema": {SCHEMA}', *(f'"{name}": {_line(body[name])}' for name in sorted(body))]
@@ -106,6 +112,7 @@ class Record:
                 raise ValueError("unknown schema")
             body["files"] = tuple(FileInfo(**file) for file in body["files"])
             body["flows"] = tuple(Flow(**flow) for flow in body["flows"])
+            body["remarks"] = tuple(body.get("remarks", ()))
             body["dependencies"] = tuple(Dependency(**dependency) for dependency in body["dependencies"])
             return Record(key=key, **body)
         except (ValueError, KeyError, TypeError) as error:

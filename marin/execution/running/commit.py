@@ -92,6 +92,7 @@ def new_record(step: PlannedStep, store: Store, task: StepTask, outcome: Outcome
         output_digest=output_digest(outcome.files, outcome.result, _digests(store, dependencies)),
         code_digest=task.spec.code_digest,
         provenance=origin.provenance(reason=step.reason),
+        remarks=outcome.remarks,
     )
 
 

@@ -42,14 +42,14 @@ def figures_text(message: dict[str, Any]) -> str:
 
 
 def evidence_text(progress: Progress) -> str:
-    """What a finished step accounted for: counts in and out, bytes."""
+    """What a finished step accounted for: counts in and out, bytes; and its remarks."""
     record = progress.step.record
     if record is None:
         return ""
     parts = [f"{number(flow.kept)} of {number(flow.read)} {flow.unit}" for flow in record.flows]
     if record.files:
         parts.append(f"{number(record.size)}B in {len(record.files)} files")
-    return ", ".join(parts)
+    return "; ".join([", ".join(parts), *(f"! {remark}" for remark in record.remarks)])
 
 
 class PlainConsole:
@@ -138,6 +138,8 @@ class LiveConsole:
             self._bars.remove_task(task)
         detail = text.splitlines()[0] if text else evidence_text(progress)
         style = {"done": "green", "cached": "dim", "failed": "bold red"}.get(progress.status.name, "yellow")
+        if progress.step.record is not None and progress.step.record.remarks:
+            style = "yellow"
         seconds = f" {progress.seconds:.1f}s" if progress.seconds else ""
         line = f"[{style}]{MARKS[progress.status]} {escape(step.display)}[/]{seconds}  [dim]{escape(detail)}[/]"
         self._bars.console.print(line)

@@ -7,6 +7,7 @@ import contextvars
 import fnmatch
 import hashlib
 import json
+import logging
 import pickle
 import time
 import typing
@@ -30,6 +31,7 @@ from marin.execution.running.tasks import RankOutcome, Report, RunSpec, ShardOut
 from marin.execution.secrets import available
 from marin.storage import AlreadyExists, ChecksummedWriter, Store
 
+logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 LEASE_CHECK_SECONDS = 5.0
@@ -121,6 +123,7 @@ class Run:
     scratch_space: Scratch
     files: dict[str, FileInfo] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
     _shard: str = ""
     _maps: int = 0
     _gangs: int = 0
@@ -211,6 +214,16 @@ class Run:
         """Give evidence of what became of the input; it is checked at once, and kept in the record."""
         flow.check(self.spec.display)
         self.flows.append(flow)
+
+    def remark(self, text: str) -> None:
+        """Tell people, in one line, what they must know although the step ends well; in a step's body only.
+
+        It stands on the step's line of the console, in its record, in `marin show` and `marin status`.
+        """
+        if self.fanout is None:
+            raise StepError("run.remark works in a step's body only; return what a shard or a rank found")
+        logger.warning("%s", text)
+        self.remarks.append(" ".join(text.split()))
 
     def progress(self, done: float, total: float | None = None, unit: str = "docs", **figures: float) -> None:
         """Show how far the work is. Cheap: most calls are dropped."""

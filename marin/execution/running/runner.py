@@ -240,6 +240,7 @@ class Runner:
             label=step.call.label,
             seconds=round(progress.seconds, 3),
             text=text,
+            **({"remarks": step.record.remarks} if step.record is not None and step.record.remarks else {}),
         )
         try:
             self.observer.changed(progress, text)

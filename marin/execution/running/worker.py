@@ -90,6 +90,7 @@ class Outcome:
     flows: tuple[Flow, ...]
     failure: Failure | None
     log: str
+    remarks: tuple[str, ...] = ()
 
 
 def classify(error: BaseException) -> FailureClass:
@@ -155,7 +156,8 @@ def execute(task: StepTask, report: Report, fanout: Fanout) -> Outcome:
             failure = failure_of(error)
             logging.getLogger(__name__).error("%s failed: %s", spec.display, failure.trace)
             return Outcome(None, (), (), failure, log.getvalue())
-        return Outcome(result, tuple(run.files.values()), tuple(run.flows), None, log.getvalue())
+        files, flows = tuple(run.files.values()), tuple(run.flows)
+        return Outcome(result, files, flows, None, log.getvalue(), tuple(run.remarks))
 
 
 def _carried_out(task: StepTask, run: Run) -> Any:
@@ -172,7 +174,7 @@ def _carried_out(task: StepTask, run: Run) -> Any:
             raise StepError(changes) from error
         raise
     result = _checked_result(task, artifact)
-    refuse_exposed([result, list(run.files), run.flows], f"the record of {spec.display}")
+    refuse_exposed([result, list(run.files), run.flows, run.remarks], f"the record of {spec.display}")
     for sight in sights:
         if changes := changes_since(sight):
             raise StepError(changes)
