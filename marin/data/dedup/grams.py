@@ -5,7 +5,6 @@ Imports numpy; import this module inside step bodies only.
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -21,14 +20,15 @@ _BATCH = 2_000_000
 """Characters of text whose words are looked up at once."""
 
 
-@functools.cache
-def _table_of(thread: int) -> WordTable:
-    return WordTable()
+_of_thread = threading.local()
 
 
 def _table() -> WordTable:
     """The word table of this thread: what one text's words cost is saved for the next."""
-    return _table_of(threading.get_ident())
+    table: WordTable | None = getattr(_of_thread, "table", None)
+    if table is None:
+        table = _of_thread.table = WordTable()
+    return table
 
 
 def grams_of_all(texts: Sequence[str], size: int) -> list[Hashes]:
