@@ -51,7 +51,8 @@ class TakedownConfig:
 
     Attributes:
         files: lists, one entry a line: a document id or a URL, a space, the reason. Blank lines and lines that begin
-            with ``#`` are passed over. A list that changes needs a new version.
+            with ``#`` are passed over. Lists are read when the graph is built, and what they hold is part of the
+            identity beside their version.
         entries: the same, written down here.
         copies: the documents that duplicate removal found to be copies of a listed one go with it.
     """

@@ -46,6 +46,8 @@ from marin.execution.artifact import binding_of
 
 logger = logging.getLogger(__name__)
 
+_UNMET_SHOWN = 3
+
 
 def consolidate_documents(inputs: Inputs, evalset: EvalSet, policy: Policy) -> Documents:
     """Decide for all documents, and write those that stay; the body of the step."""
@@ -54,9 +56,7 @@ def consolidate_documents(inputs: Inputs, evalset: EvalSet, policy: Policy) -> D
     tasks = list(tasks_of(places_of(inputs), policy, takedowns))
     judged = run.map(judge_shards, tasks, unit="judged")
     met = sum((Counter(one.met) for one in judged), Counter[str]())
-    for entry in takedowns.entries:
-        if not met[entry.what]:
-            logger.warning("no document is %s, which the takedown list names", entry.what)
+    _tell_of_unmet(takedowns, met)
     parts = [
         Part(place, verdicts)
         for task, one in zip(tasks, judged, strict=True)
@@ -79,6 +79,20 @@ def consolidate_documents(inputs: Inputs, evalset: EvalSet, policy: Policy) -> D
     run.write_bytes("report.html", report_page(summary).encode())
     run.write_bytes("README.md", data_card(summary).encode())
     return result
+
+
+def _tell_of_unmet(takedowns: TakedownList, met: Counter[str]) -> None:
+    """Say which entries name nothing: a mistyped address would leave the document in."""
+    named = [entry.what for entry in takedowns.entries]
+    unmet = [what for what in dict.fromkeys(named) if not met[what]]
+    for what in unmet:
+        logger.warning("no document is %s, which the takedown list names", what)
+    if unmet:
+        more = ", …" if len(unmet) > _UNMET_SHOWN else ""
+        current_run().remark(
+            f"{len(unmet)} of {len(set(named))} takedown entries match no document: "
+            f"{', '.join(unmet[:_UNMET_SHOWN])}{more}"
+        )
 
 
 def _nothing_left(tally: Tally) -> str:

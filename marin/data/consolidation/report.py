@@ -127,6 +127,11 @@ class Summary:
     upstream: tuple[Upstream, ...]
     policy: str
 
+    @property
+    def unmet_takedowns(self) -> tuple[Listed, ...]:
+        """Entries of the takedown list that name no document that came in."""
+        return tuple(entry for entry in self.takedowns if not entry.documents)
+
     def counts(self) -> dict[str, Any]:
         """The numbers, as JSON holds them: equal for every sharding of the same documents."""
         plain = asdict(self)

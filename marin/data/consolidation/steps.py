@@ -10,8 +10,30 @@ from marin.data.evalsets.artifacts import EvalSet
 from marin.execution import step
 
 
-@step("documents/clean", version="5", fans_out=True, cutoff=True)
 def consolidate(
+    pages: Sequence[Documents],
+    signals: Sequence[Attributes],
+    duplicates: Attributes,
+    contamination: Attributes,
+    evalset: EvalSet,
+    cells: Attributes,
+    cuts: Sequence[Attributes] = (),
+    config: Policy = Policy(),
+) -> Documents:
+    """`clean_documents` under a policy whose takedown lists are read now, so that a changed list is another recipe.
+
+    Raises:
+        StepError: a takedown list cannot be read, or one of its lines is no entry.
+    """
+    if config.takedown.files:
+        from marin.data.consolidation.takedown import with_lists_of_now
+
+        config = with_lists_of_now(config)
+    return clean_documents(pages, signals, duplicates, contamination, evalset, cells, cuts, config)
+
+
+@step("documents/clean", version="6", fans_out=True, cutoff=True)
+def clean_documents(
     pages: Sequence[Documents],
     signals: Sequence[Attributes],
     duplicates: Attributes,

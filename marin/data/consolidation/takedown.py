@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from marin.data.consolidation.config import TakedownConfig, TakedownEntry
+from marin.data.consolidation.config import Policy, TakedownConfig, TakedownEntry
 from marin.data.documents.addresses import canonical_url
 from marin.data.inputs.files import read_input
 from marin.execution import External, StepError
@@ -65,14 +67,39 @@ def load_takedowns(config: TakedownConfig) -> TakedownList:
         StepError: a file cannot be read, or one of its lines is no entry.
     """
     entries = list(config.entries)
-    for number, external in enumerate(config.files):
-        entries.extend(_entries(f"takedown.files[{number}]", external))
+    for field, external in _named_files(config):
+        entries.extend(_entries(field, external, read_input(field, external.path)))
     return TakedownList(entries)
 
 
-def _entries(field: str, external: External) -> Iterator[TakedownEntry]:
+def with_lists_of_now(policy: Policy) -> Policy:
+    """The policy with a digest of what each takedown list holds now as part of the list's version.
+
+    A step whose recipe is as before reads nothing, so an entry that is added to a list under the version that it had
+    would be passed over without a word. With this it is another recipe, and the documents are made anew.
+
+    Raises:
+        StepError: a list cannot be read, or one of its lines is no entry.
+        StoreUnavailable: its server is in trouble.
+    """
+    if not policy.takedown.files:
+        return policy
+    files = []
+    for field, external in _named_files(policy.takedown):
+        data = read_input(field, external.path)
+        for _ in _entries(field, external, data):
+            pass  # a line that is none is told before anything runs
+        files.append(replace(external, version=f"{external.version}+sha256:{hashlib.sha256(data).hexdigest()[:32]}"))
+    return replace(policy, takedown=replace(policy.takedown, files=tuple(files)))
+
+
+def _named_files(config: TakedownConfig) -> Iterator[tuple[str, External]]:
+    return ((f"takedown.files[{number}]", external) for number, external in enumerate(config.files))
+
+
+def _entries(field: str, external: External, data: bytes) -> Iterator[TakedownEntry]:
     try:
-        text = read_input(field, external.path).decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise StepError(f"{field}: {external.path!r} cannot be read: {error}") from error
     for number, line in enumerate(text.splitlines(), 1):

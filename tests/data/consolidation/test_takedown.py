@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from marin.data.consolidation.config import Policy, TakedownConfig, TakedownEntry
-from marin.data.consolidation.takedown import TakedownList, load_takedowns
+from marin.data.consolidation.takedown import TakedownList, load_takedowns, with_lists_of_now
 from marin.data.documents.addresses import canonical_url
 from marin.data.documents.schema import FATES
 from marin.execution import External, StepError
@@ -126,3 +128,67 @@ def test_every_document_that_came_in_has_a_fate_beside_its_shard(tmp_path: Path)
         assert f"/{fate['bundle']:05d}-" in shard.name
     (copy,) = [fate for fate in found if fate["reason"] == "duplicate_exact"]
     assert copy["why"] in stored
+
+
+# --- a list that changes, and entries that name nothing ---
+
+
+def lists(path: Path) -> Policy:
+    return Policy(takedown=TakedownConfig(files=(External(str(path), "2026-11"),)))
+
+
+def test_what_a_list_holds_joins_its_version_wherever_it_lies(tmp_path: Path) -> None:
+    first, second = tmp_path / "list.txt", tmp_path / "moved.txt"
+    first.write_text(f"{ID} asked for\n")
+    second.write_text(first.read_text())
+    (one,) = with_lists_of_now(lists(first)).takedown.files
+    (same,) = with_lists_of_now(lists(second)).takedown.files
+    assert (one.path, same.path) == (str(first), str(second))
+    assert one.version == same.version == f"2026-11+sha256:{hashlib.sha256(first.read_bytes()).hexdigest()[:32]}"
+    first.write_text(f"{ID} asked for\nhttps://example.org/a asked for\n")
+    (longer,) = with_lists_of_now(lists(first)).takedown.files
+    assert longer.version != one.version
+    plain = Policy(takedown=TakedownConfig(entries=(TakedownEntry(ID, "asked for"),)))
+    assert with_lists_of_now(plain) == plain
+
+
+def test_a_list_that_is_missing_or_wrong_is_told_before_anything_runs(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    with pytest.raises(StepError, match=r"takedown\.files\[0\]: there is no file"):
+        run(tmp_path / "p", 1, lists(path))
+    path.write_text(f"{ID} asked for\nexample.org asked for\n")
+    with pytest.raises(StepError, match=r"takedown\.files\[0\].*line 2"):
+        run(tmp_path / "p", 1, lists(path))
+    assert not (tmp_path / "p").exists()
+
+
+def test_an_entry_that_is_added_under_the_same_version_takes_its_document_down(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("http://web.invalid/3 the author asked for it\n")
+    before = run(tmp_path / "p", 1, lists(path))
+    with path.open("a") as stream:
+        stream.write("http://web.invalid/4 the author asked for it\n")
+    after = run(tmp_path / "p", 1, lists(path))
+    assert {one.url for _, one in rows(before)} - {one.url for _, one in rows(after)} == {"http://web.invalid/4"}
+    again = run(tmp_path / "p", 1, lists(path))
+    assert again.identity == after.identity
+
+
+def test_entries_that_match_no_document_are_remarked_and_stand_in_card_and_report(tmp_path: Path) -> None:
+    what = [f"http://web.invalid/no-such-{number}" for number in range(4)]
+    entries = tuple(TakedownEntry(one, "asked for") for one in (*what, "http://web.invalid/3"))
+    clean = run(tmp_path / "p", 1, Policy(takedown=TakedownConfig(entries=entries)))
+    (record,) = (tmp_path / "p").glob("_steps/documents.clean-*.json")
+    (remark,) = json.loads(record.read_text())["remarks"]
+    assert remark == f"4 of 5 takedown entries match no document: {', '.join(what[:3])}, …"
+    card, report = clean.read("README.md").decode(), clean.read("report.html").decode()
+    assert "4 of 5 entries match no document" in card and "4 of 5 entries match no document" in report
+    assert f"| {what[3]} | asked for | none: check it |" in card
+    assert "| http://web.invalid/3 | asked for | 1 |" in card
+    assert report.count("none: check it") == 4
+
+
+def test_a_list_of_which_every_entry_is_met_is_not_remarked(tmp_path: Path) -> None:
+    run(tmp_path / "p", 1, Policy(takedown=TakedownConfig(entries=(TakedownEntry("http://web.invalid/3", "asked"),))))
+    (record,) = (tmp_path / "p").glob("_steps/documents.clean-*.json")
+    assert "remarks" not in json.loads(record.read_text())
