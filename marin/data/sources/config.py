@@ -63,7 +63,8 @@ class SourceConfig:
         max_controls: share of control characters above which a document is counted as ``binary``.
         longest_record: bytes of a line, field, page or text file above which it is counted as ``too_long``; it bounds
             the memory of a task.
-        strict: fail the step when a packed file is cut or damaged, in place of counting that.
+        strict: fail the step when a packed file is cut or damaged, or another format, in place of keeping what lies
+            before that and saying so.
         task_bytes: bytes of files that one task reads; a larger file is a task of its own, but for dumps in many
             bzip2 streams, which are read in parts of this size.
     """

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from marin.data.documents.artifacts import Documents, DocumentShard
+from marin.data.documents.artifacts import Documents
 from marin.data.documents.io import DocumentWriter, documents_of
 from marin.data.documents.normalise import NormalisedText, normalise
 from marin.data.documents.schema import Document, make_document
 from marin.data.inputs.patient import patiently
+from marin.data.sources.account import PLACES_KEPT, UNREAD, TaskResult, UnreadFile, summed, why_nothing
 from marin.data.sources.config import SourceConfig
 from marin.data.sources.multistream import WHOLE, Part, parts_of
 from marin.execution import External, Flow, StepError, current_run
@@ -24,9 +25,7 @@ from marin.execution.running.external import Sight, see, without_password
 
 logger = logging.getLogger(__name__)
 
-_PLACES_KEPT = 20
-_CUT = frozenset({"truncated", "damaged"})
-"""Reasons that stand for the rest of a file, of which nobody knows how much it is."""
+_FIELDS_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -43,58 +42,20 @@ class _Task:
     """What is read of the file, where there is one."""
 
 
-@dataclass(frozen=True)
-class _Result:
-    """What became of one task.
-
-    Attributes:
-        shards: its documents.
-        records: records that were read, or could not be.
-        dropped: those of which no document came, by reason.
-        lost: places of the first records that could not be read.
-        cut: files that could not be read to their end, each with the reason.
-        mended: documents of which something was replaced or taken out, by what it was.
-    """
-
-    shards: tuple[DocumentShard, ...]
-    records: int
-    dropped: dict[str, int]
-    lost: tuple[str, ...]
-    cut: dict[str, str]
-    mended: dict[str, int]
-
-
 def read_documents(config: SourceConfig) -> Documents:
     """Read a source; the body of the step."""
     run = current_run()
-    results = run.map(_read, list(plan_tasks(config)), unit="parts")
-    dropped: Counter[str] = Counter()
-    mended: Counter[str] = Counter()
-    for result in results:
-        dropped.update(result.dropped)
-        mended.update(result.mended)
-    records = sum(result.records for result in results)
-    lost = [place for result in results for place in result.lost]
-    cut = {name: reason for result in results for name, reason in result.cut.items()}
-    for name, reason in cut.items():
-        logger.warning("%s of source %r is %s; the rest of it was not read", name, config.source, reason)
-    run.write_json(
-        "reading.json",
-        {
-            "records": records,
-            "dropped": dict(sorted(dropped.items())),
-            "lost": lost[:_PLACES_KEPT],
-            "files_cut": cut,
-            "mended": dict(sorted(mended.items())),
-        },
-    )
+    tasks = list(plan_tasks(config))
+    results = run.map(_read, tasks, unit="parts")
+    account = summed(results, len({url for task in tasks for url in task.urls}))
+    for file in account.unread:
+        logger.warning("source %r: %s; the rest of it was not read", config.source, file)
+    run.write_json("reading.json", account.to_json())
     shards = [shard for result in results for shard in result.shards]
     if not shards:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(dropped.items())) or "there are none"
-        raise StepError(
-            f"no document came out of the {records} records of source {config.source!r}: {reasons}; is text_field "
-            f"{config.text_field!r} right?"
-        )
+        raise StepError(why_nothing(config, account))
+    if account.remark:
+        run.remark(account.remark)
     return documents_of(config.source, shards)
 
 
@@ -163,7 +124,7 @@ def _sight(field: str, external: External) -> Sight:
     return patiently(lambda: see(field, external), lambda: f"{field}: {without_password(external.path)!r}")
 
 
-def _read(task: _Task) -> _Result:
+def _read(task: _Task) -> TaskResult:
     run = current_run()
     reader = _Reader(task.config)
     with DocumentWriter(run.write, f"{task.config.source}-{task.number:05d}", source=task.config.source) as writer:
@@ -173,13 +134,14 @@ def _read(task: _Task) -> _Result:
             run.progress(reader.records)
     dropped = dict(sorted(reader.dropped.items()))
     run.account(Flow("records", read=reader.records, kept=reader.kept, dropped=dropped))
-    return _Result(
+    return TaskResult(
         shards=writer.shards,
         records=reader.records,
         dropped=dropped,
-        lost=tuple(reader.lost[:_PLACES_KEPT]),
-        cut=reader.cut,
+        places={reason: tuple(places) for reason, places in sorted(reader.places.items())},
+        unread=tuple(reader.unread),
         mended=dict(reader.mended),
+        fields=reader.fields,
     )
 
 
@@ -190,8 +152,9 @@ class _Reader:
         self.records = 0
         self.kept = 0
         self.dropped: Counter[str] = Counter()
-        self.lost: list[str] = []
-        self.cut: dict[str, str] = {}
+        self.places: dict[str, list[str]] = defaultdict(list)
+        self.unread: list[UnreadFile] = []
+        self.fields: tuple[str, ...] = ()
         self.mended: Counter[str] = Counter()
         self._config = config
         self._ids: set[str] = set()
@@ -200,45 +163,57 @@ class _Reader:
         """The documents of a task."""
         from marin.data.sources.rows import Lost
 
+        file, before, last = "", 0, ""
         for name, row in _rows(task):
+            if name != file:
+                file, before, last = name, self.records, ""
             self.records += 1
             if isinstance(row, Lost):
-                self._lose(name, row.place, row.reason)
+                self._drop(row.reason, row.place)
+                if row.reason in UNREAD:
+                    self._leave(UnreadFile(name, row.reason, self.records - 1 - before, last))
+                else:
+                    last = row.place
                 continue
+            last = row.place
             document = self._document(name, row.place, row.fields)
             if document is None:
                 continue
             if document.id in self._ids:
-                self.dropped["same_record"] += 1
+                self._drop("same_record", row.place)
                 continue
             self._ids.add(document.id)
             yield document
 
-    def _lose(self, name: str, place: str, reason: str) -> None:
+    def _drop(self, reason: str, place: str) -> None:
         self.dropped[reason] += 1
-        if len(self.lost) < _PLACES_KEPT:
-            self.lost.append(place)
-        if reason in _CUT:
-            self.cut[name] = reason
-            if self._config.strict:
-                raise StepError(
-                    f"{name} of source {self._config.source!r} is {reason}; get it again: source.strict allows no such "
-                    "file"
-                )
+        if len(self.places[reason]) < PLACES_KEPT:
+            self.places[reason].append(place)
+
+    def _leave(self, file: UnreadFile) -> None:
+        self.unread.append(file)
+        if self._config.strict:
+            state = "of another format" if file.reason == "other_format" else file.reason
+            raise StepError(
+                f"{file.name} of source {self._config.source!r} is {state} behind {file.records} records; get it "
+                "again: source.strict allows no such file"
+            )
 
     def _document(self, name: str, place: str, fields: Any) -> Document | None:
         config = self._config
         text = fields.get(config.text_field)
         if text is None or text == "":
-            self.dropped["no_text"] += 1
+            self._drop("no_text", place)
+            if not self.fields and config.text_field not in fields:
+                self.fields = tuple(str(field) for field in list(fields)[:_FIELDS_SHOWN])
             return None
         if not isinstance(text, str):
-            self.dropped["wrong_type"] += 1
+            self._drop("wrong_type", place)
             return None
         stored = normalise(text)
         reason = self._reason_against(stored.text, stored.stripped)
         if reason is not None:
-            self.dropped[reason] += 1
+            self._drop(reason, place)
             return None
         self._count_mended(text, stored)
         url, own = _word(fields.get(config.url_field)), _word(fields.get(config.id_field))

@@ -32,6 +32,8 @@ from marin.storage import StoreUnavailable
 
 _PART = 1 << 20
 _PARQUET_ROWS = 128
+_PARQUET = b"PAR1"
+"""What a parquet file begins with."""
 _GIVEN_AGAIN = 100
 """Lines of a CSV file at which reading is taken up again behind a quote that nothing closes."""
 
@@ -83,6 +85,9 @@ def rows_of_file(config: SourceConfig, file: SourceFile) -> Iterator[Row | Lost]
             yield from _wikipedia_part(field, file, config)
             return
         with open_unpacked(field, file.url, size=file.size) as stream:
+            if config.format != "text" and stream.peek(len(_PARQUET))[: len(_PARQUET)] == _PARQUET:
+                yield Lost(file.name, "other_format")  # or else its bytes would be broken lines by the thousand
+                return
             yield from _READERS[config.format](stream, file.name, config)
     except PackingError as error:
         yield Lost(file.name, error.damage)

@@ -52,8 +52,13 @@ def test_a_cut_file_keeps_what_lies_before_the_cut_and_is_named(tmp_path: Path, 
     documents, flow = read(tmp_path / "p", source(path, id_field="no"))
     assert documents.rows >= 3000
     assert flow["dropped"] == {"truncated": 1}
-    assert documents.read_json("reading.json")["files_cut"] == {"rows.jsonl.gz": "truncated"}
-    with pytest.raises(StepError, match=r"rows\.jsonl\.gz of source 'books' is truncated; .* source\.strict"):
+    told = documents.read_json("reading.json")
+    (unread,) = told["files_unread"]
+    assert (told["files"], unread["name"], unread["reason"]) == (1, "rows.jsonl.gz", "truncated")
+    assert unread["records"] == told["records"] - 1 == flow["read"] - 1
+    begin = int(unread["last"].removeprefix("rows.jsonl.gz:"))
+    assert (LINES + LINES)[begin - 1 : begin + 10] == b'\n{"text": "'
+    with pytest.raises(StepError, match=r"rows\.jsonl\.gz of source 'books' is truncated behind .* source\.strict"):
         read(tmp_path / "q", source(path, strict=True))
 
 
@@ -77,7 +82,7 @@ def test_a_line_longer_than_allowed_is_passed_over_and_the_next_one_is_read(tmp_
     documents, flow = read(tmp_path / "p", source(path, longest_record=1_000_000))
     assert documents.rows == 2
     assert flow["dropped"] == {"too_long": 1}
-    assert documents.read_json("reading.json")["lost"] == [f"rows.jsonl:{len(line(1))}"]
+    assert documents.read_json("reading.json")["places"] == {"too_long": [f"rows.jsonl:{len(line(1))}"]}
 
 
 def test_numbers_of_any_size_and_values_of_any_depth_cost_no_record(tmp_path: Path) -> None:
