@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +13,23 @@ if TYPE_CHECKING:
     from marin.data.consolidation.prefix_records import PrefixRecords
     from marin.data.consolidation.trace import Fate, Found, Verdict
 
+_DOCUMENTS = "marin.data.documents.artifacts:Documents"
 _CRAWL = "marin.data.crawl.artifacts:Crawl"
 _TOKENS = "marin.tokens.shards.artifacts:TokenShards"
 _MIXTURE = "marin.tokens.mixture.artifacts:Mixture"
 _CHECKPOINT = "marin.checkpoint.artifacts:Checkpoint"
 _DUPLICATES = "duplicates"
 _UNTOLD = frozenset({"id", "reason", "reasons", "starts", "ends"})
+_ACCOUNTS = frozenset({"extraction.json", "reading.json"})
 _MOST_PASSAGES = 20
 _LONGEST_PASSAGE = 100
 
 
-def find(store: Store, what: str) -> int:
+def find(store: Store, what: str, everything: bool = False) -> int:
     """Print the history of every document of an id or URL.
+
+    One that lies in several files, or was made by several runs, is told in full where it was made last; of the others
+    only where they come from and went, unless everything is asked for.
 
     Raises:
         StepError: no step made such a document.
@@ -32,21 +38,34 @@ def find(store: Store, what: str) -> int:
     from marin.data.consolidation.trace import find_documents
 
     records = PrefixRecords(store)
-    count = 0
-    for found in find_documents(records, what):
-        if count:
+    told: Counter[str] = Counter()
+    everywhere = sorted(find_documents(records, what), key=lambda one: -one.record.provenance.get("finished", 0.0))
+    for found in everywhere:
+        document_id = found.columns["id"]
+        if told:
             print()
-        count += 1
-        for line in _history(records, found):
+        told[document_id] += 1
+        is_full = everything or told[document_id] == 1
+        for line in _history(records, found) if is_full else _again(records, found, told[document_id]):
             print(line)
+    if len(told) < told.total() and not everything:
+        print("\nof a document that was found again only its places are told: --all tells everything")
     for key in records.damaged:
         print(f"the record {key} is damaged and was passed over")
-    if not count:
-        raise StepError(
-            f"no document of {store.url} is {what!r}; a page that gave no document is counted in extraction.json of "
-            "documents/pages"
-        )
+    if not told:
+        raise StepError(f"no document of {store.url} is {what!r}{_where_dropped(records)}")
     return 0
+
+
+def _where_dropped(records: PrefixRecords) -> str:
+    """Where records are counted of which no document came, as far as the prefix has such steps."""
+    told = {
+        f"{name} of {record.name}"
+        for record in records.of_type(_DOCUMENTS)
+        for name in (file.name for file in record.files)
+        if name in _ACCOUNTS
+    }
+    return f"; a record that gave no document is counted in {' and '.join(sorted(told))}" if told else ""
 
 
 def _history(records: PrefixRecords, found: Found) -> Iterator[str]:
@@ -57,9 +76,10 @@ def _history(records: PrefixRecords, found: Found) -> Iterator[str]:
     yield f"  source      {columns['source']}"
     yield f"  url         {columns['url'] or 'none'}"
     yield f"  text hash   {columns['text_hash']}"
-    yield from _origin(records, found)
-    yield f"  made by     {found.record.display}, run {found.record.provenance.get('run', 'unknown')}"
-    yield f"              {found.shard.name}, row {found.row}"
+    yield from _crawl(records, found)
+    for name, value in found.metadata.items():
+        yield f"  {name:<11} {_shown(value)}"
+    yield from _maker(found)
     judged = list(verdicts(records, found))
     for verdict in judged:
         reasons = verdict.columns.get("reasons") or [reason for reason in [verdict.columns.get("reason")] if reason]
@@ -72,6 +92,25 @@ def _history(records: PrefixRecords, found: Found) -> Iterator[str]:
             yield from _copies(records, found, verdict)
     for fate in fates(records, found, judged):
         yield from _fate(records, fate, columns["id"])
+
+
+def _again(records: PrefixRecords, found: Found, time: int) -> Iterator[str]:
+    """Where a document lies that was told before, and what became of it there."""
+    from marin.data.consolidation.trace import fates, verdicts
+
+    yield f"document {found.columns['id']}, place {time}"
+    crawl = list(_crawl(records, found))
+    yield from crawl
+    if not crawl and "file" in found.metadata:
+        yield f"  file        {found.metadata['file']}"
+    yield from _maker(found)
+    for fate in fates(records, found, list(verdicts(records, found))):
+        yield from _fate(records, fate, found.columns["id"])
+
+
+def _maker(found: Found) -> Iterator[str]:
+    yield f"  made by     {found.record.display}, run {found.record.provenance.get('run', 'unknown')}"
+    yield f"              {found.shard.name}, row {found.row}"
 
 
 def _copies(records: PrefixRecords, found: Found, verdict: Verdict) -> Iterator[str]:
@@ -100,8 +139,8 @@ def _passages(found: Found, verdict: Verdict) -> Iterator[str]:
         yield f"    {'and':<34} {len(marked) - _MOST_PASSAGES} more"
 
 
-def _origin(records: PrefixRecords, found: Found) -> Iterator[str]:
-    """The crawl or source, and the place in its files."""
+def _crawl(records: PrefixRecords, found: Found) -> Iterator[str]:
+    """The crawl, and the place in its files."""
     metadata = found.metadata
     for record in records.upstream_of(found.record):
         if record.result_type == _CRAWL:
@@ -111,8 +150,6 @@ def _origin(records: PrefixRecords, found: Found) -> Iterator[str]:
                 if warc["name"] == metadata.get("warc"):
                     place = f", from byte {metadata['offset']}" if "offset" in metadata else ""
                     yield f"  lies in     {warc['url'] or records.store.url_of(keys[warc['name']])}{place}"
-    for name, value in metadata.items():
-        yield f"  {name:<11} {_shown(value)}"
 
 
 def _fate(records: PrefixRecords, fate: Fate, document_id: str) -> Iterator[str]:

@@ -45,6 +45,7 @@ def build_parser() -> OneLineParser:
     documents = command("documents", "where a document came from, and what became of it")
     documents.add_argument("action", choices=["find"], help="what to do")
     documents.add_argument("what", metavar="ID|URL", help="a document's id, or the URL that it was found under")
+    documents.add_argument("--all", action="store_true", help="everything of every place where it lies")
     config = command("config", "the effective settings of a scale as a file for --config", prefix=False)
     config.add_argument("--scale", default="laptop")
     config.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
@@ -154,7 +155,7 @@ def run_command(known: object, rest: list[str]) -> int:
         from marin.cli.documents import find
         from marin.storage import open_store
 
-        return find(open_store(arguments["prefix"]), arguments["what"])
+        return find(open_store(arguments["prefix"]), arguments["what"], everything=arguments["all"])
     from marin.cli import inspection
 
     return inspection.run(name, arguments)
