@@ -220,14 +220,21 @@ def decode_config(kind: type[C], tree: Any) -> C:
 
 
 def _innermost(error: BaseException) -> str:
-    """The text that names field and value: a class's own validation, after the class, or draccus's decoding error."""
+    """The text that names field and value: a class's own validation, after the class, or draccus's decoding error.
+
+    draccus says of a class that refuses its values only that it does, and wraps that once more for every union on the
+    way (`Group | None`); what the class said is the cause.
+    """
     import draccus
 
-    if isinstance(error, draccus.utils.DecodingError):
+    wraps = (draccus.utils.DecodingError, draccus.utils.ParsingError)
+    refused, current = None, error
+    while isinstance(current, wraps) and isinstance(current.__cause__, (*wraps, ValueError, TypeError)):
+        refused = re.search(r"^Couldn't instantiate class `?(?:\w+\.)*(\w+)", str(current)) or refused
+        current = current.__cause__
+    if refused is None:
         return " ".join(str(error).split())
-    owner = re.search(r"instantiate class `?(\w+)", str(error))
-    current = error
     while isinstance(current.__cause__, (ValueError, TypeError)):
         current = current.__cause__
     text = " ".join(str(current).split())
-    return f"{owner[1]}: {text}" if owner and current is not error else text
+    return text if text.startswith(refused[1]) else f"{refused[1]}: {text}"

@@ -1,4 +1,4 @@
-"""What a scale decides: every size, threshold and weight of the graph in experiments/exp_535b.py."""
+"""What a scale decides: every size, threshold and weight of the graphs in experiments/."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from marin.data.sources.config import SourceConfig
 from marin.evaluation.config import EvaluationConfig
 from marin.execution import Fleet
 from marin.model.config import ModelConfig
+from marin.recipes.candidates import TokenizerComparison
 from marin.tokens.mixture.config import MixtureConfig
 from marin.tokens.shards.config import Selection, TokenizeConfig
 from marin.tokens.tokenizer.config import TokenizerConfig
@@ -68,6 +69,8 @@ class Scale:
     training: TrainingConfig
     fleet: Fleet
     evaluation: EvaluationConfig
+    comparison: TokenizerComparison = TokenizerComparison()
+    """Tokenizers that experiments/compare_tokenizers.py compares; exp_535b has no part in it."""
 
     def __post_init__(self) -> None:
         sources = self.sources
@@ -81,9 +84,12 @@ class Scale:
                 f"evalset, evalfiles and evaluation.tasks name an evaluation set twice: {', '.join(sets)}; the "
                 "documents of a task are looked for anyway"
             )
-        self.quality.check_sources(sources)
+        self._check_names()
         self.mixture.check_cells(cell.name for cell in self.cells)
         self.training.parallel.check(self.model, self.fleet.workers)
+        self.training.rank_sequences(self.fleet.workers)
+        self._check_languages()
+        self._check_lengths()
         if self.evalset.personal != self.policy.personal:
             raise ValueError(
                 f"evalset.personal is {self.evalset.personal}, but policy.personal {self.policy.personal}; make them "
@@ -94,6 +100,57 @@ class Scale:
                 f"model.vocab_size is {self.model.vocab_size}, but tokenizer.vocab_size {self.tokenizer.vocab_size} "
                 f"padded to a multiple of {self.tokenizer.pad_to_multiple} is "
                 f"{self.tokenizer.padded_size(self.tokenizer.vocab_size)}; make them equal"
+            )
+
+    def _check_names(self) -> None:
+        self.quality.check_sources(self.sources)
+        named = {
+            "dedup.priority": self.dedup.priority,
+            "dedup.protected": self.dedup.protected,
+            "policy.licence.of_source": self.policy.licence.of_source,
+            "tokenizer.source_weights": self.tokenizer.source_weights,
+        }
+        for setting, names in named.items():
+            for name in names:
+                if name not in self.sources:
+                    raise ValueError(
+                        f"{setting} names {name!r}, which is no source; {', '.join(self.sources)} are (crawls, texts)"
+                    )
+        for source in self.sources:
+            if self.tokenizer.source_weights and source not in self.tokenizer.source_weights:
+                raise ValueError(
+                    f"tokenizer.source_weights names no {source!r}; give every source a weight, 0 to leave it out"
+                )
+
+    def _check_languages(self) -> None:
+        if self.signals.measure == "all" or not self.signals.language.keep or self.policy.language is None:
+            return
+        measured = ", ".join(self.signals.language.keep)
+        unmeasured = [code for code in self.policy.language.keep if code not in self.signals.language.keep]
+        if unmeasured or not self.policy.language.keep:
+            raise ValueError(
+                f"policy.language.keep lets {', '.join(unmeasured) or 'every language'} pass, but signals.measure is "
+                f"'kept' and signals.language.keep {measured}, so that documents in others are not measured and all "
+                "dropped; name the languages there too, or set signals.measure to 'all'"
+            )
+
+    def _check_lengths(self) -> None:
+        length = self.tokenize.packing.sequence_length
+        if length is not None and length != self.model.sequence_length:
+            raise ValueError(
+                f"tokenize.packing.sequence_length is {length}, but model.sequence_length "
+                f"{self.model.sequence_length}; make them equal"
+            )
+        positions = self.evaluation.max_length
+        if positions is not None and positions > self.model.sequence_length:
+            raise ValueError(
+                f"evaluation.max_length is {positions}, but model.sequence_length {self.model.sequence_length}; "
+                "give at most that, or null for it"
+            )
+        if self.mixture.difficulty_bands > 1 and self.tokenize.order_by == "stored":
+            raise ValueError(
+                f"mixture.difficulty_bands is {self.mixture.difficulty_bands}, but tokenize.order_by 'stored'; order "
+                "the documents by a figure such as 'length', or set one band"
             )
 
     @property

@@ -50,6 +50,15 @@ def test_a_table_in_a_file_replaces_the_scales_table_whole(tmp_path: Path) -> No
         (["--training.steps", "null"], "--training.steps takes a whole number, not null"),
         (["--model.window", "true"], "--model.window takes a whole number, not true"),
         (["--training", "5"], "--training takes a group of settings, not 5"),
+        (["--spans.least_words", "0"], "error: config: SpanConfig.least_words is 0; it must be at least 2"),
+        (["--spans", "{least_words: 0}"], "error: config: SpanConfig.least_words is 0; it must be at least 2"),
+        (["--policy.rules", "{words: {minimum_words: -1}}"], "config: WordRules.minimum_words is -1 and maximum_words"),
+        (["--policy.language", "{keep: [english]}"], "config: LanguageConfig.keep names 'english'"),
+        (["--texts", "[{source: a, dataset: {name: ''}}]"], "HubDataset"),
+        (["--training.steps", "many"], "`training.steps`: Couldn't parse 'many' into an int"),
+        (["--evaluation.choice_items", "many"], "Couldn't parse 'many' into an int"),
+        (["--dedup.protected", "[nothing]"], "dedup.protected names 'nothing', which is no source"),
+        (["--policy.licence.keep", "[ccby]"], "LicenceConfig.keep names 'ccby'"),
     ],
 )
 def test_a_wrong_flag_is_one_line_that_names_it(

@@ -6,7 +6,7 @@ import fnmatch
 import re
 from dataclasses import dataclass, field
 
-from marin.data.documents.licences import UNKNOWN, licence_name
+from marin.data.documents.licences import UNKNOWN, is_known, licence_name, likely_name
 from marin.data.filtering.config import LanguageConfig, Rules
 from marin.data.filtering.personal import PersonalData
 from marin.execution import External
@@ -70,7 +70,8 @@ class LicenceConfig:
     name (``CC-BY-SA-4.0``) where it has one.
 
     Attributes:
-        keep: names that pass, also shell patterns such as ``CC-BY-*``; empty lets every licence pass.
+        keep: SPDX names that pass, and shell patterns such as ``CC-BY-*``; empty lets every licence pass. A name that
+            SPDX does not know is given as a pattern, so that a misspelt one is not taken for it.
         keep_unknown: let documents pass of which no licence is known.
         of_source: the licence of a source's documents that tell none themselves.
     """
@@ -78,6 +79,21 @@ class LicenceConfig:
     keep: tuple[str, ...] = ()
     keep_unknown: bool = True
     of_source: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.keep:
+            if name == UNKNOWN:
+                raise ValueError(
+                    f"LicenceConfig.keep names {UNKNOWN!r}; whether documents of no known licence pass is said by "
+                    "keep_unknown"
+                )
+            if not is_known(name) and not any(sign in name for sign in "*?["):
+                likely = likely_name(name)
+                raise ValueError(
+                    f"LicenceConfig.keep names {name!r}, which is no SPDX name"
+                    f"{f'; did you mean {likely!r}?' if likely else '.'} A name that only your documents have is "
+                    f"given as a pattern, such as '{name}*'"
+                )
 
     @property
     def is_open(self) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from marin.data.filtering.language_codes import LANGUAGES, likely_code
+
 TOP_N_GRAMS = (2, 3, 4)
 """Sizes of the n-grams whose most frequent one is measured."""
 
@@ -44,7 +46,7 @@ class LanguageConfig:
     FineWeb keeps English above a score of 0.65 (Penedo et al. 2024, https://arxiv.org/abs/2406.17557).
 
     Attributes:
-        keep: language codes that pass; empty lets every language pass.
+        keep: codes of languages that pass, of those that the model knows; empty lets every language pass.
         minimum_score: score below which the language counts as uncertain, and the document is dropped.
         window: characters that are looked at first.
         long_window: characters that are looked at when the score of the first ones is within ``margin`` of the
@@ -59,6 +61,17 @@ class LanguageConfig:
     margin: float = 0.1
 
     def __post_init__(self) -> None:
+        for code in self.keep:
+            if code not in LANGUAGES:
+                likely = likely_code(code)
+                raise ValueError(
+                    f"LanguageConfig.keep names {code!r}, which is no code of lid.176; "
+                    + (
+                        f"did you mean {likely!r} ({LANGUAGES[likely]})?"
+                        if likely
+                        else "give codes such as en, de, ceb"
+                    )
+                )
         _share(self, minimum_score=self.minimum_score, margin=self.margin)
         if not 1 <= self.window <= self.long_window:
             raise ValueError(
