@@ -1,4 +1,4 @@
-"""The step that evaluates a checkpoint, and the one that reads what it will be asked."""
+"""The step that evaluates a checkpoint, the one that reads what it will be asked, and one that compares tokenizers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from marin.checkpoint.artifacts import Checkpoint
 from marin.data.documents.artifacts import Attributes
 from marin.data.evalsets.artifacts import EvalSet
 from marin.evaluation.artifacts import EvalReport
+from marin.evaluation.comparison import COMPARISON, COMPARISON_PAGE, Comparison, ComparisonConfig, compare
 from marin.evaluation.config import EvaluationConfig, TaskConfig
 from marin.execution import current_run, step
+from marin.tokens.mixture.artifacts import Mixture
 from marin.tokens.shards.artifacts import TokenShards
 from marin.tokens.tokenizer.artifacts import Tokenizer
 
@@ -54,3 +56,35 @@ def evaluate(
         from marin.evaluation.measure import measure
 
         return measure(model, tokenizer, evalset, heldout, overlap, config)
+
+
+@step("evaluations/comparison", version="1", inline=True)
+def compare_tokenizers(
+    reports: dict[str, tuple[EvalReport, ...]],
+    models: dict[str, tuple[Checkpoint, ...]],
+    tokenizers: dict[str, Tokenizer],
+    mixtures: dict[str, Mixture],
+    config: ComparisonConfig,
+) -> Comparison:
+    """Bits per byte of models that differ in their tokenizer alone, trained at equal FLOPs, by held-out source.
+
+    Args:
+        reports: the evaluations over whole held-out texts, one a seed, by tokenizer.
+        models: what was evaluated, in the same order.
+        tokenizers: by name.
+        mixtures: what the models were trained on, by tokenizer.
+        config: the baseline, and the budget that steps were derived from.
+
+    Raises:
+        StepError: FLOPs differ by more than a step, or held-out texts or models differ.
+    """
+    from dataclasses import asdict
+
+    from marin.evaluation.comparison_page import page
+
+    comparison = compare(reports, models, tokenizers, mixtures, config)
+    run = current_run()
+    figures = ("flops", "contests", "sources", "verdicts")
+    run.write_json(COMPARISON, {name: value for name, value in asdict(comparison).items() if name in figures})
+    run.write_bytes(COMPARISON_PAGE, page(comparison).encode("utf-8"))
+    return comparison

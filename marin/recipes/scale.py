@@ -1,4 +1,4 @@
-"""What a scale decides: every size, threshold and weight of the graph in experiments/exp_535b.py."""
+"""What a scale decides: every size, threshold and weight of the graphs in experiments/."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from marin.data.sources.config import SourceConfig
 from marin.evaluation.config import EvaluationConfig
 from marin.execution import Fleet
 from marin.model.config import ModelConfig
+from marin.recipes.candidates import TokenizerComparison
 from marin.tokens.mixture.config import MixtureConfig
 from marin.tokens.shards.config import Selection, TokenizeConfig
 from marin.tokens.tokenizer.config import TokenizerConfig
@@ -68,6 +69,8 @@ class Scale:
     training: TrainingConfig
     fleet: Fleet
     evaluation: EvaluationConfig
+    comparison: TokenizerComparison = TokenizerComparison()
+    """Tokenizers that experiments/compare_tokenizers.py compares; exp_535b has no part in it."""
 
     def __post_init__(self) -> None:
         sources = self.sources

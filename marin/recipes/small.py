@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from marin.data.cells.config import QualityConfig, SampleConfig, TopicConfig
 from marin.data.consolidation.config import Policy
 from marin.data.crawl.config import ExtractConfig, embedded_crawls
@@ -14,6 +16,7 @@ from marin.execution import Fleet, derive_seed
 from marin.model.config import ModelConfig
 from marin.optim.config import OptimizerConfig
 from marin.parallel.config import ParallelPlan
+from marin.recipes.candidates import Candidate, TokenizerComparison
 from marin.recipes.mixing import two_phases
 from marin.recipes.scale import Scale
 from marin.tokens.shards.config import TokenizeConfig
@@ -49,6 +52,7 @@ def _scale(
 ) -> Scale:
     crawls = embedded_crawls(max_pages=pages)
     quality = QualityConfig(buckets=2, scope="topic", seed=small_seed("quality"))
+    tokenizer = TokenizerConfig(vocab_size=model.vocab_size, pad_to_multiple=64, seed=small_seed("tokenizer"))
     tokens = training.sequences * model.sequence_length
     return Scale(
         crawls=crawls,
@@ -65,13 +69,19 @@ def _scale(
         topics=TopicConfig(clusters=topics, dimensions=16, seed=small_seed("topics")),
         quality=quality,
         policy=Policy(),
-        tokenizer=TokenizerConfig(vocab_size=model.vocab_size, pad_to_multiple=64, seed=small_seed("tokenizer")),
+        tokenizer=tokenizer,
         tokenize=TokenizeConfig(),
         mixture=two_phases(quality.buckets, tokens),
         model=model,
         training=training,
         fleet=Fleet(workers=2, workers_per_node=2),
         evaluation=evaluation,
+        comparison=TokenizerComparison(
+            candidates=(
+                Candidate("own"),
+                Candidate("half", replace(tokenizer, vocab_size=tokenizer.vocab_size // 2, on_shortfall="error")),
+            )
+        ),
     )
 
 
