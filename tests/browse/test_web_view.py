@@ -31,6 +31,7 @@ def write_step(
     upstream: tuple[tuple[str, str], ...] = (),
     generation: int = 1,
     flows: tuple[dict[str, Any], ...] = (),
+    remarks: tuple[str, ...] = (),
 ) -> str:
     """A committed step as the runner leaves it; returns its slug."""
     store = open_store(str(prefix))
@@ -58,6 +59,7 @@ def write_step(
         "result": {"rows": 7},
         "files": listed,
         "flows": list(flows),
+        "remarks": list(remarks),
         "recipe": {"config": {"title": NASTY}},
         "dependencies": [
             {"path": "pages", "name": other, "identity": key, "record": "", "output_digest": ""}
@@ -80,6 +82,7 @@ def prefix(tmp_path: Path) -> Path:
         PAGES,
         {"part-0.parquet": b"PAR1", "report.html": f"<h1>Pages</h1>{NASTY}".encode(), "sub/counts.json": b'{"a": 1}'},
         flows=({"unit": "records", "read": 10, "kept": 7, "dropped": {"not_html": 3}},),
+        remarks=(f"1 of 1 files cut: {NASTY}",),
     )
     write_step(tmp_path, "documents/clean", CLEAN, {}, upstream=(("documents/pages", PAGES),), label=NASTY)
     return tmp_path
@@ -104,6 +107,7 @@ def test_a_step_shows_its_counters_files_neighbours_and_report(client: TestClien
     text = client.get(PAGES_URL).text
     assert PAGES in text
     assert "not_html 3" in text
+    assert "<strong>1 of 1 files cut: " in text
     assert f"{PAGES_URL}/files/sub/counts.json" in text
     assert f"/steps/documents.clean-{CLEAN[:10]}" in text
     assert "<iframe sandbox" in text

@@ -55,4 +55,6 @@ def extract_pages(crawl: Crawl, config: ExtractConfig = ExtractConfig()) -> Docu
     if summary.flow.read and not summary.flow.kept:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(summary.flow.dropped.items()))
         raise StepError(f"no document came out of the {summary.flow.read} records of crawl {crawl.source!r}: {reasons}")
+    if summary.remark:
+        run.remark(summary.remark)
     return documents_of(crawl.source, (shard for result in results for shard in result.shards))

@@ -18,6 +18,7 @@ FEW_DAMAGED = 10
 """A file with at most this many damaged records never fails for them."""
 
 _OFFSETS_KEPT = 20
+_FILES_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,12 @@ class FileSummary:
     damaged_offsets: tuple[int, ...]
     one_member: bool
     crossed: int
+
+    @property
+    def state(self) -> str:
+        """What is wrong with it, in words."""
+        damaged = [f"{self.damaged} damaged stretches"] if self.damaged else []
+        return " and ".join([*(["truncated"] if self.truncated else []), *damaged]) + f" in {self.records} records"
 
     def joined(self, other: FileSummary) -> FileSummary:
         """With the part that follows."""
@@ -101,6 +108,16 @@ class Summary:
     flags: dict[str, int]
     charsets: dict[str, int]
     extractors: dict[str, int]
+
+    @property
+    def remark(self) -> str:
+        """What people must know of files that were cut or damaged; empty when all are whole."""
+        bad = [file for file in self.files if file.truncated or file.damaged]
+        if not bad:
+            return ""
+        shown = ", ".join(f"{file.name} ({file.state})" for file in bad[:_FILES_SHOWN])
+        more = ", …" if len(bad) > _FILES_SHOWN else ""
+        return f"{len(bad)} of {len(self.files)} WARC files cut or damaged: {shown}{more}"
 
     def to_json(self) -> dict[str, Any]:
         """The summary as it is kept beside the documents."""
