@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import enum
-import re
+import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -216,25 +217,55 @@ def decode_config(kind: type[C], tree: Any) -> C:
     try:
         return draccus.decode(kind, tree)  # type: ignore[no-any-return]
     except (ValueError, TypeError, draccus.utils.DecodingError, draccus.utils.ParsingError) as error:
-        fail(f"config: {_innermost(error)}", USAGE_ERROR)
+        fail(f"config: {_refusal(kind, tree) or ' '.join(str(error).split())}", USAGE_ERROR)
 
 
-def _innermost(error: BaseException) -> str:
-    """The text that names field and value: a class's own validation, after the class, or draccus's decoding error.
+def _refusal(annotation: Any, value: Any, where: str = "") -> str | None:
+    """What the innermost class that refuses its values says, after the path to it; None when no class does.
 
-    draccus says of a class that refuses its values only that it does, and wraps that once more for every union on the
-    way (`Group | None`); what the class said is the cause.
+    draccus says only that a class refused, and not even which when there are alternatives (`Group | None`), so the
+    parts are tried from the inside; those that can be made have no part in it.
     """
     import draccus
 
-    wraps = (draccus.utils.DecodingError, draccus.utils.ParsingError)
-    refused, current = None, error
-    while isinstance(current, wraps) and isinstance(current.__cause__, (*wraps, ValueError, TypeError)):
-        refused = re.search(r"^Couldn't instantiate class `?(?:\w+\.)*(\w+)", str(current)) or refused
-        current = current.__cause__
-    if refused is None:
-        return " ".join(str(error).split())
-    while isinstance(current.__cause__, (ValueError, TypeError)):
-        current = current.__cause__
-    text = " ".join(str(current).split())
-    return text if text.startswith(refused[1]) else f"{refused[1]}: {text}"
+    if not isinstance(value, (dict, list, tuple)):
+        return None
+    # A word that no member of an enum has is a KeyError.
+    with contextlib.suppress(ValueError, TypeError, KeyError, draccus.utils.ParsingError):
+        draccus.decode(annotation, value)
+        return None
+    prefix = f"{where}." if where else ""
+    for member in members_of(annotation):
+        arguments = typing.get_args(member)
+        parts: list[tuple[Any, Any, str]] = []
+        if isinstance(value, dict) and dataclasses.is_dataclass(member):
+            hints = hints_of(member)  # type: ignore[arg-type]
+            if not set(value) <= set(hints):
+                continue
+            parts = [(hints[key], item, f"{prefix}{key}") for key, item in value.items()]
+        elif isinstance(value, dict) and len(arguments) == 2:
+            parts = [(arguments[1], item, f"{prefix}{key}") for key, item in value.items()]
+        elif isinstance(value, (list, tuple)) and arguments:
+            parts = [(arguments[0], item, f"{prefix}{index}") for index, item in enumerate(value)]
+        inner = next((text for part in parts if (text := _refusal(*part)) is not None), None)
+        if inner is None and dataclasses.is_dataclass(member) and isinstance(value, dict):
+            inner = _own_refusal(member, value, where)
+        if inner is not None:
+            return inner
+    return None
+
+
+def _own_refusal(cls: Any, value: dict[str, Any], where: str) -> str | None:
+    import draccus
+
+    try:
+        draccus.decode(cls, value)
+    except draccus.utils.DecodingError:
+        return None
+    except draccus.utils.ParsingError as error:
+        reason = error.__cause__
+        while reason is not None and isinstance(reason.__cause__, (ValueError, TypeError)):
+            reason = reason.__cause__
+        text = " ".join(str(reason or error).split())
+        return f"{where}: {text}" if where and not text.startswith(f"{where}.") else text
+    return None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import enum
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,11 +53,11 @@ def test_a_table_in_a_file_replaces_the_scales_table_whole(tmp_path: Path) -> No
         (["--training.steps", "null"], "--training.steps takes a whole number, not null"),
         (["--model.window", "true"], "--model.window takes a whole number, not true"),
         (["--training", "5"], "--training takes a group of settings, not 5"),
-        (["--spans.least_words", "0"], "error: config: SpanConfig.least_words is 0; it must be at least 2"),
-        (["--spans", "{least_words: 0}"], "error: config: SpanConfig.least_words is 0; it must be at least 2"),
-        (["--policy.rules", "{words: {minimum_words: -1}}"], "config: WordRules.minimum_words is -1 and maximum_words"),
-        (["--policy.language", "{keep: [english]}"], "config: LanguageConfig.keep names 'english'"),
-        (["--texts", "[{source: a, dataset: {name: ''}}]"], "HubDataset"),
+        (["--spans.least_words", "0"], "error: config: spans: SpanConfig.least_words is 0; it must be at least 2"),
+        (["--spans", "{least_words: 0}"], "error: config: spans: SpanConfig.least_words is 0; it must be at least 2"),
+        (["--policy.rules", "{words: {minimum_words: -1}}"], "policy.rules.words: WordRules.minimum_words is -1"),
+        (["--policy.language", "{keep: [english]}"], "config: policy.language: LanguageConfig.keep names 'english'"),
+        (["--texts", "[{source: a, files: []}]"], "config: texts.0: source 'a' has neither of files and dataset"),
         (["--training.steps", "many"], "`training.steps`: Couldn't parse 'many' into an int"),
         (["--evaluation.choice_items", "many"], "Couldn't parse 'many' into an int"),
         (["--dedup.protected", "[nothing]"], "dedup.protected names 'nothing', which is no source"),
@@ -93,6 +96,66 @@ def test_a_wrong_file_is_one_line_that_names_the_field(
     assert stop.value.code == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line
+
+
+class Device(enum.Enum):
+    """Words that a setting may have."""
+
+    CPU = "cpu"
+
+
+@dataclass(frozen=True)
+class Size:
+    """A group that refuses its values."""
+
+    size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"size is {self.size}; give at least 1")
+
+
+@dataclass(frozen=True)
+class Flat:
+    """An alternative."""
+
+    size: Size | None = None
+
+
+@dataclass(frozen=True)
+class Deep:
+    """The other alternative."""
+
+    depth: int = 1
+    size: Size | None = None
+    further: dict[str, Size | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Alternatives whose groups may be left out."""
+
+    shape: Flat | Deep | None = None
+    others: tuple[Flat | Deep, ...] = ()
+    devices: tuple[Device, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("tree", "line"),
+    [
+        ({"shape": {"size": {"size": 0}}}, "shape.size: size is 0; give at least 1"),
+        ({"shape": {"depth": 2, "size": {"size": 0}}}, "shape.size: size is 0; give at least 1"),
+        ({"shape": {"further": {"a": {}, "b": {"size": -1}}}}, "shape.further.b: size is -1; give at least 1"),
+        ({"others": [{"size": {}}, {"depth": 2, "size": {"size": 0}}]}, "others.1.size: size is 0; give at least 1"),
+        ({"devices": ["cpu", "gpu"], "shape": {"size": {"size": 0}}}, "shape.size: size is 0; give at least 1"),
+    ],
+)
+def test_what_a_group_refuses_is_told_through_any_alternatives(
+    tree: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        decode_config(Choice, tree)
+    assert capsys.readouterr().err == f"error: config: {line}\n"
 
 
 def test_a_flag_for_a_text_is_taken_as_it_is_typed() -> None:
