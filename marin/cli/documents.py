@@ -159,6 +159,8 @@ def _fate(records: PrefixRecords, fate: Fate, document_id: str) -> Iterator[str]
         return
     assert fate.shard is not None
     cut = "" if fate.cut_characters is None else f", {fate.cut_characters} characters cut"
+    if fate.left_characters is not None:
+        cut += f", {fate.left_characters} repeated ones left, since no other document of its split keeps them"
     yield f"  kept        {fate.shard.name}, row {fate.row}{cut} [{fate.record.display}]"
     seen: dict[str, Record] = {}
     for record, name, place in _token_shards(records, fate, document_id):

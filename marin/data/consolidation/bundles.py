@@ -35,6 +35,7 @@ class Bundle:
         parts: the shards.
         heirs: file with the numbers of its documents that take the place of a dropped one; None without any.
         gone: file with the ids whose copies are taken down; None without any.
+        left: file with the repeated passages of its documents that stay in their places; None without any.
         validation_share: share of documents that is held out.
         policy: the policy.
     """
@@ -46,6 +47,7 @@ class Bundle:
     gone: Intermediate | None
     validation_share: float
     policy: Policy
+    left: Intermediate | None = None
 
     @property
     def rows(self) -> int:

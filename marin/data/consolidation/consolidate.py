@@ -1,8 +1,9 @@
 """Joining documents with their attributes, deciding for all of them, and summing up what became of them.
 
-It takes three turns over the cluster: shards are judged, each for itself (`judging`); copies take the place of
-documents that stood in for them and do not pass (`heirs`); and what stays is written (`writing`). No process holds
-anything for every document but the numbers of those copies.
+It takes four turns over the cluster: shards are judged, each for itself (`judging`); copies take the place of
+documents that stood in for them and do not pass (`heirs`); repeated passages whose place is not kept are given another
+(`holders`); and what stays is written (`writing`). No process holds
+anything for every document but the numbers of those copies and passages.
 
 Imports pyarrow and numpy; import this module inside step bodies only.
 """
@@ -12,20 +13,26 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from marin.data.consolidation.bundles import Bundle, Part, bundled
 from marin.data.consolidation.config import Policy
 from marin.data.consolidation.counts import Tally
+from marin.data.consolidation.cutting import DROPPED, OTHER_SPLIT
 from marin.data.consolidation.decide import in_drop_order
 from marin.data.consolidation.heirs import HeirTask, find_heirs, merge_heirs, pack_numbers
+from marin.data.consolidation.holders import find_left
 from marin.data.consolidation.judging import Judged, judge_shards, merge_gone, tasks_of
 from marin.data.consolidation.places import Inputs, places_of
 from marin.data.consolidation.report import (
     Cell,
     CutCount,
+    LeftCount,
     Listed,
     PersonalCount,
     Summary,
@@ -36,8 +43,9 @@ from marin.data.consolidation.report import (
 )
 from marin.data.consolidation.samples import choose_samples
 from marin.data.consolidation.takedown import TakedownList, load_takedowns
+from marin.data.consolidation.verdicts import pack
 from marin.data.consolidation.writing import Written, write_bundle
-from marin.data.documents.artifacts import Documents
+from marin.data.documents.artifacts import Attributes, Documents
 from marin.data.documents.io import documents_of
 from marin.data.evalsets.artifacts import EvalSet
 from marin.data.filtering.personal import PERSONAL_KINDS
@@ -63,6 +71,8 @@ def consolidate_documents(inputs: Inputs, evalset: EvalSet, policy: Policy) -> D
         for place, verdicts in zip(task.places, one.verdicts, strict=True)
     ]
     bundles = list(_bundles(parts, judged, evalset.validation_share, policy))
+    if policy.cut_repeated and any(map(_tell_where, inputs.cuts)):
+        bundles = list(_with_left(bundles, find_left(bundles)))
     written = run.map(write_bundle, bundles)
     tally = Tally(count for bundle in written for count in bundle.counts)
     result = documents_of(
@@ -130,15 +140,36 @@ def _heirs(judged: Sequence[Judged]) -> NDArray[np.int64]:
 
 def _heirs_of(parts: Sequence[Part], heirs: NDArray[np.int64], number: int) -> Intermediate | None:
     """The heirs among the documents of some shards."""
-    found = []
-    for part in parts:
-        start = part.place.start
-        low, high = np.searchsorted(heirs, [start, start + part.place.shard.rows])
-        found.append(heirs[low:high])
-    own = np.concatenate(found)
+    own = np.concatenate([heirs[slice(*_range(heirs, part))] for part in parts])
     if not len(own):
         return None
     return current_run().store_intermediate(f"heirs/{number:05d}.npy", pack_numbers(np.sort(own)))
+
+
+def _tell_where(cut: Attributes) -> bool:
+    """Whether passages tell where their text stays."""
+    if not cut.shards:
+        return False
+    with cut.open(cut.shards[0].name) as stream:
+        return "originals" in pq.read_schema(stream).names
+
+
+def _with_left(bundles: Sequence[Bundle], left: pa.Table) -> Iterator[Bundle]:
+    """The bundles, each with its passages that stay in their places."""
+    run = current_run()
+    numbers = left.column("number").combine_chunks().to_numpy()
+    for bundle in bundles:
+        ranges = [_range(numbers, part) for part in bundle.parts]
+        own = pa.concat_tables([left.slice(low, high - low) for low, high in sorted(ranges)])
+        file = run.store_intermediate(f"left/{bundle.number:05d}.arrow", pack(own)) if own.num_rows else None
+        yield replace(bundle, left=file)
+
+
+def _range(numbers: NDArray[np.int64], part: Part) -> tuple[int, int]:
+    """Where the documents of a shard begin and end among numbers in order."""
+    start = part.place.start
+    low, high = np.searchsorted(numbers, [start, start + part.place.shard.rows])
+    return int(low), int(high)
 
 
 def _dropped(tally: Tally) -> dict[str, int]:
@@ -162,7 +193,7 @@ def _summary(
         cell[1] += shard.text_bytes
     dropped = _dropped(tally)
     personal = tally.figure("personal")
-    cut = tally.figure("cut")
+    cut, left = tally.figure("cut"), tally.figure("left")
     kinds = ("", *(one.kind for one in inputs.cuts)) if inputs.cuts and policy.cut_repeated else ()
     return Summary(
         title=policy.title,
@@ -185,6 +216,10 @@ def _summary(
         cuts=tuple(
             CutCount(kind or "all", cut.get(kind, {}).get("documents", 0), cut.get(kind, {}).get("characters", 0))
             for kind in kinds
+        ),
+        left=tuple(
+            LeftCount(holder, *(left.get(holder, {}).get(name, 0) for name in ("documents", "passages", "characters")))
+            for holder in ((DROPPED, OTHER_SPLIT) if kinds else ())
         ),
         validation_share=evalset.validation_share,
         upstream=tuple(_upstream(inputs, evalset)),

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from marin.data.consolidation.holders import Left
 from marin.data.consolidation.places import Place
 from marin.data.documents.attributes import read_attributes
 from marin.data.documents.normalise import normalise_text
 from marin.execution import StepError
+
+DROPPED, OTHER_SPLIT = "dropped", "other_split"
+"""What is wrong with the document that holds a passage, where that stays in its place."""
 
 Span = tuple[int, int]
 """Characters of a text, from the first up to the second, which is not one of them."""
@@ -29,19 +33,22 @@ class CutText:
         characters: characters that were cut, all kinds together.
         by_kind: characters of the passages of each kind; passages of two kinds may overlap.
         passages: what was cut of each kind.
+        left: characters of each repeated passage that stays, by what is wrong with the document that holds its text.
     """
 
     text: str
     characters: int
     by_kind: dict[str, int]
     passages: dict[str, tuple[str, ...]]
+    left: dict[str, list[int]]
 
 
 class Cuts:
     """The passages of a shard's documents that are to be cut: columns, and no Python object for a document."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, left: Left) -> None:
         self._place = place
+        self._left = left
         self._kinds: list[tuple[str, pa.Array, pa.Array]] = []
         self._any = pa.repeat(pa.scalar(False), place.shard.rows)
         for cut in place.cuts:
@@ -63,6 +70,14 @@ class Cuts:
             StepError: the passages do not lie in the text one after the other.
         """
         spans = {kind: self._spans(row, kind, starts, ends, text) for kind, starts, ends in self._kinds}
+        left: dict[str, list[int]] = {}
+        kinds = [kind for kind, _, _ in self._kinds]
+        staying = self._left.of(self._place.start + row)
+        for (kind, number), lost in staying.items():
+            begin, end = spans[kinds[kind]][number]
+            left.setdefault(DROPPED if lost else OTHER_SPLIT, []).append(end - begin)
+        for at, name in enumerate(kinds):
+            spans[name] = [span for number, span in enumerate(spans[name]) if (at, number) not in staying]
         spans = {kind: found for kind, found in spans.items() if found}
         union = merged(span for found in spans.values() for span in found)
         return CutText(
@@ -70,6 +85,7 @@ class Cuts:
             characters=_length(union),
             by_kind={kind: _length(found) for kind, found in spans.items()},
             passages={kind: tuple(text[begin:end] for begin, end in found) for kind, found in spans.items()},
+            left=left,
         )
 
     def _spans(self, row: int, kind: str, starts: pa.Array, ends: pa.Array, text: str) -> list[Span]:

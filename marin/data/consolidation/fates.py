@@ -29,11 +29,13 @@ FATES_SCHEMA = pa.schema(
         pa.field("topic", pa.int16()),
         pa.field("bundle", pa.int32()),
         pa.field("cut_characters", pa.int64()),
+        pa.field("left_characters", pa.int64()),
     ]
 )
 """``reason`` is null where the document stayed; ``why`` names the document that stands in for a copy, or the reason on
 the takedown list; ``split``, ``quality``, ``topic`` and ``bundle`` say in which files of clean documents it lies, and
-``cut_characters`` how much of its text was cut."""
+``cut_characters`` how much of its text was cut, ``left_characters`` how much is repeated and stays, since no document
+of its split that is kept holds the text instead."""
 
 ROWS = pa.schema([field.with_type(pa.string()) if field.type == _NAMES else field for field in FATES_SCHEMA])
 """The same with plain names, as rows are collected."""

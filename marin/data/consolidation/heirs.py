@@ -44,16 +44,16 @@ def rows_that_matter(verdicts: pa.Table, start: int) -> pa.Table:
     return pa.concat_tables([table.filter(waiting), pa.table([originals, *nulls], schema=COPIES)])
 
 
-def partitioned(rows: pa.Table, partitions: int) -> Iterator[pa.Table]:
-    """Rows dealt out by the document that stands in, in equal ranges of ids."""
+def partitioned(rows: pa.Table, partitions: int, by: str = "original") -> Iterator[pa.Table]:
+    """Rows dealt out by a column of ids, such as that of the document that stands in, in equal ranges of ids."""
     if partitions == 1:
         yield rows
         return
-    ordered = rows.sort_by("original").combine_chunks()
-    originals = ordered.column("original")
+    ordered = rows.sort_by(by).combine_chunks()
+    ids = ordered.column(by)
     bounds = [f"{(part << 32) // partitions:08x}" for part in range(1, partitions)]
-    ends = [bisect.bisect_left(range(len(originals)), bound, key=lambda at: originals[at].as_py()) for bound in bounds]
-    for begin, end in zip([0, *ends], [*ends, len(originals)], strict=True):
+    ends = [bisect.bisect_left(range(len(ids)), bound, key=lambda at: ids[at].as_py()) for bound in bounds]
+    for begin, end in zip([0, *ends], [*ends, len(ids)], strict=True):
         yield ordered.slice(begin, end - begin)
 
 

@@ -84,6 +84,20 @@ class CutCount:
 
 
 @dataclass(frozen=True)
+class LeftCount:
+    """Passages that were marked to be cut and stay, and the documents and characters of them.
+
+    ``holder`` says why: the document that holds their text is ``"dropped"``, or of the ``"other_split"``. Of several
+    alike one stays, and the others are cut for its sake.
+    """
+
+    holder: str
+    documents: int
+    passages: int
+    characters: int
+
+
+@dataclass(frozen=True)
 class Summary:
     """All that the report and the card say.
 
@@ -103,6 +117,7 @@ class Summary:
         takedowns: the takedown list.
         personal: what was done with personal data.
         cuts: what was cut of each kind, all kinds together first; empty where nothing was to be cut.
+        left: what was to be cut and stays, by what is wrong with the document that holds it.
         validation_share: share of documents held out.
         upstream: what they were made from.
         policy: the policy, as YAML.
@@ -123,6 +138,7 @@ class Summary:
     takedowns: tuple[Listed, ...]
     personal: tuple[PersonalCount, ...]
     cuts: tuple[CutCount, ...]
+    left: tuple[LeftCount, ...]
     validation_share: float
     upstream: tuple[Upstream, ...]
     policy: str
@@ -136,8 +152,8 @@ class Summary:
         """The numbers, as JSON holds them: equal for every sharding of the same documents."""
         plain = asdict(self)
         del plain["samples"], plain["upstream"], plain["policy"]
-        for name in ("personal", "cuts"):
-            plain[name] = {one.pop("kind"): one for one in plain[name]}
+        for name, key in (("personal", "kind"), ("cuts", "kind"), ("left", "holder")):
+            plain[name] = {one.pop(key): one for one in plain[name]}
         return plain
 
 

@@ -16,6 +16,7 @@ from marin.data.consolidation.bundles import Bundle
 from marin.data.consolidation.cutting import Cuts, CutText
 from marin.data.consolidation.decide import NOTHING_LEFT
 from marin.data.consolidation.fates import ROWS
+from marin.data.consolidation.holders import Left
 from marin.data.consolidation.places import Place
 from marin.data.consolidation.settle import Settled
 from marin.data.documents.io import iterate_batches
@@ -37,7 +38,7 @@ class Rows:
         reasons: why each is dropped, or None.
         whys: what more there is to say, or None.
         splits: the split of each.
-        cuts: what is left of the texts that are cut, by place in the batch, for documents that stay.
+        cuts: what is left of the texts with repeated passages, by place in the batch, for documents that stay.
     """
 
     start: int
@@ -74,7 +75,9 @@ class Rows:
     def fates(self, bundle: int) -> pa.Table:
         """Their fates, as rows of `ROWS`."""
         stays = np.array(self.stays, bool)
-        cut = [self.cuts[at].characters if at in self.cuts else None for at in range(len(self))]
+        passages = [self.cuts.get(at) for at in range(len(self))]
+        cut = [one.characters or None if one else None for one in passages]
+        left = [sum(map(sum, one.left.values())) or None if one else None for one in passages]
         columns = [
             self.verdicts.column("id"),
             pa.array(self.reasons, pa.string()),
@@ -84,17 +87,18 @@ class Rows:
             pa.array(self.column("topic"), pa.int16(), mask=~stays),
             pa.array(np.full(len(self), bundle), pa.int32(), mask=~stays),
             pa.array(cut, pa.int64()),
+            pa.array(left, pa.int64()),
         ]
         return pa.table(columns, schema=ROWS)
 
 
-def rows_of(place: Place, verdicts: pa.Table, settled: Settled, bundle: Bundle) -> Iterator[Rows]:
+def rows_of(place: Place, verdicts: pa.Table, settled: Settled, left: Left, bundle: Bundle) -> Iterator[Rows]:
     """The documents of a shard, batch by batch.
 
     Raises:
         StepError: the shard's documents are not those that were judged.
     """
-    cuts = Cuts(place) if bundle.policy.cut_repeated and place.cuts else None
+    cuts = Cuts(place, left) if bundle.policy.cut_repeated and place.cuts else None
     start = 0
     for batch in iterate_batches(place.pages, place.shard):
         judged = verdicts.slice(start, batch.num_rows).combine_chunks()

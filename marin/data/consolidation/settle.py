@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from marin.data.consolidation.config import Policy
 from marin.data.consolidation.decide import CONTAMINATED, TAKEDOWN
+from marin.data.consolidation.heirs import unpack_numbers
+from marin.data.consolidation.verdicts import unpack
+from marin.execution import Intermediate, current_run
 
 _NULL = pa.scalar(None, pa.string())
 
@@ -32,6 +35,15 @@ class Elsewhere:
 
 
 NOTHING_ELSEWHERE = Elsewhere(np.zeros(0, np.int64), pa.array([], pa.string()))
+
+
+def load_elsewhere(heirs: Intermediate | None, gone: Intermediate | None) -> Elsewhere:
+    """What matters of other shards, from the files of heirs and of ids whose copies are taken down."""
+    run = current_run()
+    return Elsewhere(
+        NOTHING_ELSEWHERE.heirs if heirs is None else unpack_numbers(run.load_intermediate(heirs)),
+        NOTHING_ELSEWHERE.gone if gone is None else unpack(run.load_intermediate(gone)).column("id").combine_chunks(),
+    )
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def consolidate(
     return clean_documents(pages, signals, duplicates, contamination, evalset, cells, cuts, config)
 
 
-@step("documents/clean", version="7", fans_out=True, cutoff=True)
+@step("documents/clean", version="8", fans_out=True, cutoff=True)
 def clean_documents(
     pages: Sequence[Documents],
     signals: Sequence[Attributes],

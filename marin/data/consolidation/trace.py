@@ -90,6 +90,7 @@ class Fate:
         shard: the clean shard that holds it, or None.
         row: its place there.
         cut_characters: how much of its text was cut, None where nothing was.
+        left_characters: how much of it is repeated and stays, since what held it is not kept; None where nothing does.
     """
 
     record: Record
@@ -99,6 +100,7 @@ class Fate:
     shard: DocumentShard | None
     row: int | None
     cut_characters: int | None = None
+    left_characters: int | None = None
 
 
 def find_documents(records: PrefixRecords, what: str) -> Iterator[Found]:
@@ -187,7 +189,7 @@ def fates(records: PrefixRecords, found: Found, judged: list[Verdict]) -> Iterat
                     f"document {found.columns['id']} is said to lie in {stem}-*.parquet of {record.display}, and does "
                     "not; run marin verify"
                 )
-            yield Fate(record, clean, None, "", *place, row.get("cut_characters"))
+            yield Fate(record, clean, None, "", *place, row.get("cut_characters"), row.get("left_characters"))
 
 
 def _fate_without_row(record: Record, clean: Documents, found: Found) -> Iterator[Fate]:

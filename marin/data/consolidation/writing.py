@@ -19,16 +19,16 @@ from marin.data.consolidation.counts import Count, Tally
 from marin.data.consolidation.decide import TAKEDOWN
 from marin.data.consolidation.fates import write_fates
 from marin.data.consolidation.finish import finished
-from marin.data.consolidation.heirs import unpack_numbers
+from marin.data.consolidation.holders import load_left
 from marin.data.consolidation.report import SCORE_BINS, Sample
 from marin.data.consolidation.rows import Cell, Rows, rows_of
 from marin.data.consolidation.samples import KEPT, Rank, SampleFile, Sampler, excerpt_of, hash_of, store_samples
-from marin.data.consolidation.settle import NOTHING_ELSEWHERE, Elsewhere, settle
+from marin.data.consolidation.settle import load_elsewhere, settle
 from marin.data.consolidation.verdicts import unpack
 from marin.data.documents.artifacts import DocumentShard
 from marin.data.documents.io import DocumentWriter
 from marin.data.documents.licences import licence_of
-from marin.execution import Flow, Intermediate, current_run
+from marin.execution import Flow, current_run
 
 _SEPARATOR = "\n[…]\n"
 
@@ -55,14 +55,6 @@ def write_bundle(bundle: Bundle) -> Written:
     return Written(shards, store_samples(writer.sampler), writer.tally.counts())
 
 
-def _elsewhere(heirs: Intermediate | None, gone: Intermediate | None) -> Elsewhere:
-    run = current_run()
-    return Elsewhere(
-        NOTHING_ELSEWHERE.heirs if heirs is None else unpack_numbers(run.load_intermediate(heirs)),
-        NOTHING_ELSEWHERE.gone if gone is None else unpack(run.load_intermediate(gone)).column("id").combine_chunks(),
-    )
-
-
 class _BundleWriter:
     """Writes the shards of a bundle one after the other."""
 
@@ -71,7 +63,8 @@ class _BundleWriter:
         self.tally = Tally()
         self.sampler = Sampler(bundle.policy)
         self._bundle = bundle
-        self._elsewhere = _elsewhere(bundle.heirs, bundle.gone)
+        self._elsewhere = load_elsewhere(bundle.heirs, bundle.gone)
+        self._left = load_left(bundle.left)
         self._stack = stack
         self._licence = bundle.policy.licence.default_of(bundle.source)
         self._done = 0
@@ -84,7 +77,7 @@ class _BundleWriter:
         settled = settle(verdicts, place.start, self._elsewhere, policy)
         fates: list[pa.Table] = []
         dropped: Counter[str] = Counter()
-        for rows in rows_of(place, verdicts, settled, self._bundle):
+        for rows in rows_of(place, verdicts, settled, self._left, self._bundle):
             done = finished(rows, policy.personal)
             self._count(rows)
             for treatment, found in (("masked", done.masked), ("flagged", done.flagged)):
@@ -118,8 +111,11 @@ class _BundleWriter:
         for figure, names in figures.items():
             self.tally.add_all(figure, Counter(zip(names, fates, strict=True)))
         for done in rows.cuts.values():
-            for kind, characters in (*done.by_kind.items(), ("", done.characters)):
+            for kind, characters in (*done.by_kind.items(), *([("", done.characters)] if done.characters else [])):
                 self.tally.add_all("cut", {(kind, "documents"): 1, (kind, "characters"): characters})
+            for holder, sizes in done.left.items():
+                told = {"documents": 1, "passages": len(sizes), "characters": sum(sizes)}
+                self.tally.add_all("left", {(holder, column): count for column, count in told.items()})
 
     def _sample(self, rows: Rows, stored: pa.Table) -> None:
         """Offer every document to the report: what is dropped as it came in, what stays as it is stored."""
