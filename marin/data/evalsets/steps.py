@@ -10,7 +10,7 @@ from marin.data.evalsets.config import EvalFileConfig, EvalSetConfig
 from marin.execution import step
 
 
-@step("evalsets/heldout", version="2", fans_out=True)
+@step("evalsets/heldout", version="3", fans_out=True)
 def build_evalset(
     pages: Sequence[Documents],
     signals: Sequence[Attributes],

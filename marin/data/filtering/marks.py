@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from marin.data.filtering.pii import SIGNS_OF_KEYS, may_be_personal
+from marin.data.filtering.keys import SIGNS_OF_KEYS
+from marin.data.filtering.pii import may_be_personal
 
 PERSONAL = 1
 """May hold personal data, or be part of it."""

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 Treatment = Literal["mask", "flag", "keep"]
 
 PERSONAL_KINDS = ("email", "ip", "phone", "key")
-"""What is looked for, in the order in which it is replaced."""
+"""What is looked for, in the order of the columns that count it."""
 
 
 @dataclass(frozen=True)

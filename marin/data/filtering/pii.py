@@ -1,7 +1,8 @@
 """Personal data: e-mail addresses, IP addresses, telephone numbers and access keys, counted as signals and masked.
 
-E-mail addresses and IP addresses of version 4 are found by datatrove's patterns. Its formatter replaces addresses in
-turn from a list, so that what a document becomes depends on the documents before it; here every one becomes the same.
+E-mail addresses are found by datatrove's pattern. Its formatter replaces addresses in turn from a list, so that what a
+document becomes depends on the documents before it; here every one becomes the same. It takes version numbers for IP
+addresses, which are told apart here.
 Every pattern is bounded in length and looked for around signs that are cheap to find, so that no text can make it slow.
 """
 
@@ -14,10 +15,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from marin.data.filtering.addresses import ipv4_addresses
+from marin.data.filtering.keys import key_blocks, keys, may_hold_key
 from marin.data.filtering.personal import PERSONAL_KINDS, PersonalData
 
 ADDRESSES = ("email", "ip")
-"""The kinds that datatrove masks; it looks for no IP address of version 6."""
+"""The kinds that datatrove masks; it looks for no IP address of version 6, and takes versions for addresses."""
 
 EMAIL = "email@example.com"
 """What every e-mail address becomes (RFC 2606 reserves the domain)."""
@@ -40,7 +43,6 @@ _LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,256}")
 _DOMAIN_START = re.compile(r"@(?:[A-Za-z0-9-]{1,63}\.[A-Za-z0-9]|\[)")
 # What every address of a kind has. Patterns that begin with one sign are far cheaper to look for than those of the
 # addresses, which try each digit of a text.
-_DOTS = re.compile(r"\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]")
 _COLONS = re.compile(":[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:")
 _PHONE_SIGNS = tuple(map(re.compile, (r"\+[1-9]", r"\([2-9][0-9]{2}\)", "-[0-9]{4}(?![0-9])", r"\.[0-9]{4}(?![0-9])")))
 _DOTTED_NUMBERS = re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]")
@@ -62,29 +64,6 @@ _PHONE = re.compile(
 _DIGIT = re.compile("[0-9]")
 _PHONE_PIECE = re.compile(r"\+[1-9]|\([2-9][0-9]{2}\)|[0-9]{3}[-.][0-9]{4}")
 _PHONE_DIGITS = range(8, 16)
-# Keys that services give a mark of their own, so that scanners find them.
-_KEY = re.compile(
-    r"(?<![A-Za-z0-9])(?:(?:AKIA|ASIA)[0-9A-Z]{16}|gh[oprsu]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}"
-    r"|glpat-[A-Za-z0-9_-]{20,64}|xox[abeoprs]-[A-Za-z0-9-]{10,250}|AIza[A-Za-z0-9_-]{35}|hf_[A-Za-z0-9]{30,64}"
-    r"|sk-[A-Za-z0-9_-]{20,250}|[rs]k_(?:live|test)_[A-Za-z0-9]{16,250}|npm_[A-Za-z0-9]{36}"
-    r"|eyJ[A-Za-z0-9_-]{10,300}\.eyJ[A-Za-z0-9_-]{10,1000}\.[A-Za-z0-9_-]{10,1000})(?![A-Za-z0-9])"
-)
-# By a sign that all of them have: most texts lack it, and need not be searched for each.
-_KEY_MARKS = {
-    "_": ("gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "hf_", "k_live_", "k_test_", "npm_"),
-    "-": ("glpat-", "xox", "sk-"),
-    "A": ("AKIA", "ASIA", "AIza"),
-    "eyJ": ("eyJ",),
-}
-_SHORTEST_KEY = 15
-_KEY_BLOCK = "-----BEGIN"
-_KEY_BLOCK_SIGNS = ("-----BEGIN", "-----END")
-SIGNS_OF_KEYS = (*(mark for marks in _KEY_MARKS.values() for mark in marks), *_KEY_BLOCK_SIGNS)
-"""One of them is in every piece of text that may belong to a key."""
-_KEY_BLOCK_START = re.compile(r"-----BEGIN ([A-Z ]{0,30})PRIVATE KEY-----")
-_LONGEST_KEY_BLOCK = 8000
-
-_Patterns = tuple[re.Pattern[str], re.Pattern[str], Callable[[str], bool]]
 
 
 @dataclass(frozen=True)
@@ -119,7 +98,7 @@ def mask(text: str, kinds: Iterable[str] = ADDRESSES) -> MaskedText:
     """
     wanted = frozenset(kinds)
     found: dict[str, int] = {}
-    for kind in PERSONAL_KINDS:
+    for kind in _MASKS:
         if kind in wanted:
             text, found[kind] = _MASKS[kind](text)
     return MaskedText(text, found)
@@ -144,7 +123,7 @@ def treat(text: str, policy: PersonalData) -> TreatedText:
     """Do with the personal data of a text what the policy says. Linear in the length of the text."""
     masked: dict[str, int] = {}
     flagged: dict[str, int] = {}
-    for kind in PERSONAL_KINDS:
+    for kind in _MASKS:
         treatment = policy.of(kind)
         if treatment == "keep":
             continue
@@ -161,9 +140,7 @@ def may_be_personal(piece: str) -> bool:
 
     A line without such a piece need not be searched. Blocks of keys count by the lines that open and close them.
     """
-    if piece.isalpha():
-        return False
-    if "@" in piece or piece.endswith(_KEY_BLOCK_SIGNS) or (len(piece) >= _SHORTEST_KEY and _holds_key(piece)):
+    if "@" in piece or may_hold_key(piece):
         return True
     if not _DIGIT.search(piece):
         return False
@@ -176,20 +153,13 @@ def count_personal(text: str) -> dict[str, int]:
     return mask(text, PERSONAL_KINDS).found if text else dict.fromkeys(PERSONAL_KINDS, 0)
 
 
-def _holds_key(piece: str) -> bool:
-    return _has_key_mark(piece) and _KEY.search(piece) is not None
-
-
-def _has_key_mark(text: str) -> bool:
-    return any(sign in text and any(mark in text for mark in marks) for sign, marks in _KEY_MARKS.items())
-
-
 @functools.cache
-def _patterns() -> _Patterns:
+def _email_pattern() -> re.Pattern[str]:
     from datatrove.pipeline.formatters.pii import PIIFormatter
 
     formatter: Any = PIIFormatter()
-    return formatter.emails_replacer.regex, formatter.ip_replacer.regex, formatter.ip_replacer.validator
+    pattern: re.Pattern[str] = formatter.emails_replacer.regex
+    return pattern
 
 
 def _replace(text: str, spans: Iterable[tuple[int, int]], replacement: str) -> tuple[str, int]:
@@ -208,7 +178,7 @@ def _mask_emails(text: str) -> tuple[str, int]:
 
 def _emails(text: str) -> Iterator[tuple[int, int]]:
     """Where addresses stand: each @ sign that a domain follows, with the signs before it that an address may have."""
-    pattern = _patterns()[0]
+    pattern = _email_pattern()
     done = 0
     for sign in _DOMAIN_START.finditer(text):
         at = sign.start()
@@ -228,11 +198,7 @@ def _mask_ips(text: str) -> tuple[str, int]:
     long = 0
     if "::" in text or _COLONS.search(text):
         text, long = _replace(text, _ipv6_addresses(text), IPV6_ADDRESS)
-    if not _DOTS.search(text):
-        return text, long
-    pattern = _patterns()[1]
-    spans = (one.span() for one in pattern.finditer(text) if _is_public(one.group()))
-    text, short = _replace(text, spans, IP_ADDRESS)
+    text, short = _replace(text, ipv4_addresses(text), IP_ADDRESS)
     return text, long + short
 
 
@@ -250,11 +216,6 @@ def _ipv6_addresses(text: str) -> Iterator[tuple[int, int]]:
             yield found.start(), found.start() + len(written)
 
 
-@functools.lru_cache(maxsize=1 << 14)
-def _is_public(address: str) -> bool:
-    return _patterns()[2](address)
-
-
 def _mask_phones(text: str) -> tuple[str, int]:
     if not any(sign.search(text) for sign in _PHONE_SIGNS):
         return text, 0
@@ -266,33 +227,16 @@ def _is_phone(number: str) -> bool:
 
 
 def _mask_keys(text: str) -> tuple[str, int]:
-    text, blocks = _replace(text, _key_blocks(text), KEY) if _KEY_BLOCK in text else (text, 0)
-    if not _has_key_mark(text):
-        return text, blocks
-    text, keys = _replace(text, (one.span() for one in _KEY.finditer(text) if _is_key(one.group())), KEY)
-    return text, blocks + keys
+    text, blocks = _replace(text, key_blocks(text), KEY)
+    text, single = _replace(text, keys(text), KEY)
+    return text, blocks + single
 
 
-def _key_blocks(text: str) -> Iterator[tuple[int, int]]:
-    done = 0
-    for start in _KEY_BLOCK_START.finditer(text):
-        if start.start() < done:
-            continue
-        close = f"-----END {start.group(1)}PRIVATE KEY-----"
-        end = text.find(close, start.end(), start.end() + _LONGEST_KEY_BLOCK)
-        if end >= 0:
-            done = end + len(close)
-            yield start.start(), done
-
-
-def _is_key(key: str) -> bool:
-    """Whether it looks drawn by chance; names with hyphens do not."""
-    return any(map(str.isdigit, key)) and any(map(str.isupper, key.removeprefix("AIza")))
-
-
+# In the order in which they are replaced. Keys come first: the password and host in the address of a database look like
+# an e-mail address.
 _MASKS: dict[str, Callable[[str], tuple[str, int]]] = {
+    "key": _mask_keys,
     "email": _mask_emails,
     "ip": _mask_ips,
     "phone": _mask_phones,
-    "key": _mask_keys,
 }

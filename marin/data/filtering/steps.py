@@ -8,7 +8,7 @@ from marin.data.filtering.config import SignalConfig
 from marin.execution import step
 
 
-@step("documents/signals", version="4", fans_out=True)
+@step("documents/signals", version="5", fans_out=True)
 def annotate(pages: Documents, config: SignalConfig = SignalConfig()) -> Attributes:
     """Signals of every document: language, text features, URL rules, personal data, MinHash bands.
 
