@@ -47,6 +47,11 @@ def test_a_passage_is_cut_where_the_document_that_holds_it_stays(tmp_path: Path)
     assert {row["left_characters"] for row in fates(clean).values()} == {None}
 
 
+def test_without_any_passage_everything_stays_as_it_is(tmp_path: Path) -> None:
+    docs = [replace(doc, passages=()) for doc in PAGES]
+    assert texts(consolidated(tmp_path, docs)) == {doc.id: doc.text for doc in docs}
+
+
 @pytest.mark.parametrize("shards", [1, 3])
 def test_the_least_of_those_that_point_to_a_dropped_document_keeps_the_text(tmp_path: Path, shards: int) -> None:
     clean = consolidated(tmp_path, (lost(PAGES[0]), *PAGES[1:]), shards=shards)
