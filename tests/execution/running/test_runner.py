@@ -357,8 +357,8 @@ def test_there_is_no_run_outside_a_step() -> None:
 
 def test_a_plain_console_says_what_became_of_each_step(store: Store, probe: Probe) -> None:
     stream = io.StringIO()
-    target = joined((squares("x", MapConfig(shards=2), probe), failing("people", None, probe)), probe)  # type: ignore[arg-type]
-    Runner(store, make_plan([target], store), RunOptions(max_concurrent=1), InlineBackend, PlainConsole(stream)).run()
+    targets = [squares("x", MapConfig(shards=2), probe), joined((failing("people", None, probe),), probe)]
+    Runner(store, make_plan(targets, store), RunOptions(max_concurrent=1), InlineBackend, PlainConsole(stream)).run()
     lines = stream.getvalue().splitlines()
     assert any("\u2713 test/squares-" in line and "2 of 2 numbers, 2B in 2 files" in line for line in lines)
     assert any("\u2717 test/failing-" in line and "StepError: the crawl has no pages" in line for line in lines)
