@@ -24,8 +24,8 @@ COMPARISON = "comparison.json"
 COMPARISON_PAGE = "comparison.html"
 ALL = "all"
 """The row over all sources together, each weighted by its bytes."""
-ERRORS = 2.0
-"""A difference within this many of its standard errors is not taken for one."""
+STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""Two-sided 95% quantiles of Student's t for 1, 2, … degrees of freedom; the last stands for all above it too."""
 
 
 @dataclass(frozen=True)
@@ -277,6 +277,12 @@ def _compared(
     return SourceComparison(source, size, tuple(scores))
 
 
+def errors_of_doubt(seeds: int) -> float:
+    """Standard errors within which a difference of two means over `seeds` each is undecided (Student's t, 95%)."""
+    freedom = 2 * (seeds - 1)
+    return STUDENT_95[min(freedom, len(STUDENT_95)) - 1]
+
+
 def _verdict(everything: SourceComparison, score: Score) -> str:
     """Which of two is better over all held-out text, by how much, and whether seeds alone could have done it."""
     baseline = everything.scores[0]
@@ -291,8 +297,6 @@ def _verdict(everything: SourceComparison, score: Score) -> str:
     if score.difference_error is None:
         return f"{told}. One seed gives no error bar: another one could turn this round (comparison.seeds)."
     seeds = len(score.values)
-    if gap <= ERRORS * score.difference_error:
-        return (
-            f"{told} ± {score.difference_error:.4f} over {seeds} seeds: within {ERRORS:g} standard errors, undecided."
-        )
+    if gap <= errors_of_doubt(seeds) * score.difference_error:
+        return f"{told} ± {score.difference_error:.4f}: undecided, since {seeds} seeds could give that by chance (95%)."
     return f"{told} ± {score.difference_error:.4f} (standard error over {seeds} seeds)."

@@ -58,7 +58,7 @@ def evaluate(
         return measure(model, tokenizer, evalset, heldout, overlap, config)
 
 
-@step("evaluations/comparison", version="1", inline=True)
+@step("evaluations/comparison", version="2", inline=True)
 def compare_tokenizers(
     reports: dict[str, tuple[EvalReport, ...]],
     models: dict[str, tuple[Checkpoint, ...]],

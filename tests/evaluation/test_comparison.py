@@ -185,10 +185,15 @@ def test_several_seeds_give_a_mean_a_spread_and_the_error_of_the_difference() ->
     assert "(standard error over 3 seeds)" in result.verdicts[0]
 
 
-def test_a_difference_within_two_standard_errors_is_undecided() -> None:
-    result = compared([report(x, x, 2.0) for x in (2.0, 2.4)], [report(x, x, 2.5) for x in (2.1, 2.5)])
+@pytest.mark.parametrize("seeds", [2, 3, 6])
+def test_a_difference_that_seeds_could_give_by_chance_is_undecided(seeds: int) -> None:
+    from scipy.stats import t
 
-    assert "undecided" in result.verdicts[0]
+    values = [2.0 + 0.01 * seed for seed in range(seeds)]
+    doubt = math.sqrt(2 * statistics.variance(values) / seeds) * t.ppf(0.975, 2 * (seeds - 1))
+    for gap, undecided in ((0.99 * doubt, True), (1.01 * doubt, False)):
+        result = compared([report(x, x, 2.0) for x in values], [report(x + gap, x + gap, 2.5) for x in values])
+        assert ("undecided" in result.verdicts[0]) == undecided
 
 
 def test_parameters_are_split_in_those_of_the_vocabulary_and_the_rest() -> None:
