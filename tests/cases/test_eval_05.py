@@ -52,7 +52,7 @@ def grouped(tmp_path_factory):
 @pytest.mark.parametrize("iterations", [0, 10])
 def test_tiny_groups_are_written_as_standard_json(grouped, limit, favourite, accuracy, iterations):
     model = TrainedModel(Framer(ByteCodec(), 64), FavouriteScorer(favourite), EchoGenerator())
-    results = grouped.run(model, "both", limit=limit, bootstrap_iterations=iterations)
+    results = grouped.run(model, "both", limit=limit, bootstrap_iterations=iterations).results
     rows = task_results(results)
     text = strict_json_lines([{"row": row} for row in rows] + list(document_records(results))).decode()
     lines = [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
