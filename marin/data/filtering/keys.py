@@ -156,7 +156,8 @@ def _spans(text: str, formats: list[_Format]) -> Iterator[tuple[int, int]]:
                 secret = "secret" if one.pattern.groups else 0
                 if _looks_random(match[secret], one.chance):
                     yield match.span(secret)
-                    following = max(following, match.end())
+                # Also behind one that was turned down: a run of marks would be searched again from each.
+                following = match.end()
             at = text.find(one.mark, following)
 
 
