@@ -11,7 +11,7 @@ import pytest
 
 from tests.pipeline.running import ROOT, listing, record, records, run, run_and_list_modules
 
-STEPS = 24
+STEPS = 28
 HEAVY = {"ray", "torch", "lm_eval", "datatrove", "transformers", "gcsfs", "s3fs"}
 
 
