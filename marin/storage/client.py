@@ -6,6 +6,7 @@ a size before every read, and every page of a listing before the first is given.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import uuid
 from collections.abc import Iterator
@@ -86,7 +87,7 @@ class Client:
         self.fs.rm_file(path)
 
 
-class MarkingClient(Client):
+class MarkingClient(Client, abc.ABC):
     """Knows an object that it created by a mark, when a conditional write is refused: the first reply was lost."""
 
     def create(self, path: str, data: bytes) -> None:
@@ -103,13 +104,13 @@ class MarkingClient(Client):
             return self._metadata_of(bucket, key).get(MARK)
         return None
 
+    @abc.abstractmethod
     def _create_marked(self, path: str, data: bytes, metadata: dict[str, str]) -> None:
         """Write an object with metadata if there is none; FileExistsError otherwise."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _metadata_of(self, bucket: str, key: str) -> dict[str, str]:
         """The metadata of an object; FileNotFoundError when there is none."""
-        raise NotImplementedError
 
 
 def connect(scheme: str, patience: Patience) -> Client:

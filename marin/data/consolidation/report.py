@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from importlib.resources import files
 from typing import Any
 
 from marin.data.consolidation.config import Policy
 from marin.data.consolidation.decide import DROP_ORDER
+from marin.data.documents.pages import template
 from marin.data.filtering.personal import Treatment
 from marin.execution import External
 
@@ -177,7 +176,7 @@ def _plain(value: Any) -> Any:
 
 def report_page(summary: Summary) -> str:
     """One HTML page that needs nothing beside it. All text of documents is escaped."""
-    page: str = _template("report.html").render(
+    page: str = template("marin.data.consolidation", "templates/report.html").render(
         summary=summary, bars=_bars(summary), figures=_figures(summary), groups=_groups(summary)
     )
     return page
@@ -185,36 +184,8 @@ def report_page(summary: Summary) -> str:
 
 def data_card(summary: Summary) -> str:
     """The README of the documents, in Markdown."""
-    card: str = _template("card.md").render(summary=summary)
+    card: str = template("marin.data.consolidation", "templates/card.md").render(summary=summary)
     return card
-
-
-@functools.cache
-def _template(name: str) -> Any:
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=name.endswith(".html"), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["number"] = "{:,}".format
-    environment.filters["size"] = _size
-    environment.filters["cell"] = _markdown_cell
-    source = files("marin.data.consolidation").joinpath("templates", name).read_text(encoding="utf-8")
-    return environment.from_string(source)
-
-
-def _markdown_cell(text: str) -> str:
-    """A text from outside as one cell of a Markdown table."""
-    return " ".join(text.split()).replace("|", "/").replace("<", "&lt;")
-
-
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
 
 
 def _bars(summary: Summary) -> list[dict[str, Any]]:

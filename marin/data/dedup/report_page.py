@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from typing import Any, Literal
+
+from marin.data.documents.pages import template
 
 EXCERPT = 600
 """Characters of a document that the page shows."""
@@ -214,7 +214,7 @@ def _abbreviated(words: list[str], after_change: bool, before_change: bool) -> l
 
 def report_page(summary: Summary) -> str:
     """One HTML page that needs nothing beside it. All text of documents is escaped."""
-    page: str = _template().render(
+    page: str = template("marin.data.dedup", "templates/report.html").render(
         summary=summary,
         sizes=_bars({_size_label(least): count for least, count in summary.sizes.items()}),
         removed=_bars({reason: tally.documents for reason, tally in summary.removed.items()}),
@@ -222,19 +222,6 @@ def report_page(summary: Summary) -> str:
         excerpt=EXCERPT,
     )
     return page
-
-
-@functools.cache
-def _template() -> Any:
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["number"] = "{:,}".format
-    environment.filters["size"] = _size
-    source = files("marin.data.dedup").joinpath("templates", "report.html").read_text(encoding="utf-8")
-    return environment.from_string(source)
 
 
 def _bars(counts: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -245,15 +232,6 @@ def _bars(counts: Mapping[str, int]) -> list[dict[str, Any]]:
 def _size_label(least: int) -> str:
     most = 2 * least - 1
     return f"{least:,}" if most == least else f"{least:,} to {most:,}"
-
-
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 from typing import Any
 
-import jinja2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 from marin.data.dedup.overlap.arrays import unpack, unpack_texts
 from marin.data.dedup.overlap.evidence import EXAMPLES
 from marin.data.dedup.overlap.index import NO_LETTERS, TOO_SHORT, Owners
+from marin.data.documents.pages import template
 from marin.data.evalsets.overlap import COMMON, FOUND, NOT_FOUND, REPORT, UNCOMPARED, items_file
 from marin.execution import Intermediate, current_run
 
@@ -166,6 +165,4 @@ def _summary(table: pa.Table, states: NDArray[np.int8]) -> dict[str, Any]:
 
 def _page(told: dict[str, Any]) -> str:
     """HTML of the report that needs nothing beside it. All text of documents is escaped."""
-    source = files("marin.data.dedup.overlap").joinpath("report.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(source).render(told=told)
+    return template("marin.data.dedup.overlap", "report.html").render(told=told)
