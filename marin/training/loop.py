@@ -32,6 +32,7 @@ from marin.tokens.mixture.config import LoaderConfig
 from marin.tokens.mixture.packing import Batch
 from marin.tokens.mixture.prefetch import Prefetcher
 from marin.training.config import TrainingConfig
+from marin.training.hooks import Hook, Hooks
 from marin.training.metrics import MetricsLog
 from marin.training.process_group import RankContext
 from marin.training.random_state import random_state, restore_random_state
@@ -85,6 +86,7 @@ class TrainingLoop:
         trainee: Trainee,
         ranks: RankContext,
         run: RunView,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         self.model_config = model
         self.training = training
@@ -95,6 +97,7 @@ class TrainingLoop:
         self.trainee = trainee
         self.ranks = ranks
         self._run = run
+        self.hooks = Hooks(hooks)
         self.clock = PhaseClock(ranks.device)
         self.micro_batches = training.micro_batches(ranks.world_size)
         self.batches = training.batches
@@ -129,8 +132,15 @@ class TrainingLoop:
             self.ranks.world_size,
             self.training.micro_batch_sequences,
         )
-        with Prefetcher(self.source, requests, self.training.loader) as self.ahead:
-            return self._run_to_the_end(saved)
+        try:
+            self.hooks.start(self)
+            with Prefetcher(self.source, requests, self.training.loader) as self.ahead:
+                return self._run_to_the_end(saved)
+        except BaseException as error:
+            self.hooks.failed(error)
+            raise
+        finally:
+            self.hooks.close()
 
     def _run_to_the_end(self, saved: FoundCheckpoint | None) -> LoopResult:
         grid = self.training.validation.steps(self.training.steps)
@@ -184,6 +194,7 @@ class TrainingLoop:
         started = time.perf_counter()
         with self.clock.phase("checkpoint"):
             saved = self.checkpoints.save(self.tensors(), self.snapshot())
+        self.hooks.saved(saved)
         if self.ranks.rank == 0:
             size = sum(file.size for file in saved.mark.files)
             seconds = time.perf_counter() - started
@@ -213,6 +224,7 @@ class TrainingLoop:
     def train_step(self) -> None:
         """One step over the global batch: gradients, the ranks' agreement that they are finite, update, metrics."""
         started = time.perf_counter()
+        self.hooks.before_step(self.step + 1)
         with self.clock.phase("data"):
             batches = self._batches(self.step)
             tokens, mixture = self._global_counts(batches)
@@ -227,6 +239,7 @@ class TrainingLoop:
             sums[:3] += torch.stack([part.detach().double().cpu() for part in (total, result.nll_sum, result.z_sum)])
         with self.clock.phase("optimizer"):
             self.ranks.sum(sums)
+            self.hooks.after_backward(self.step + 1)
             norm = self.trainee.gradient_norm()
             finite = not self.ranks.largest(not (math.isfinite(norm) and bool(torch.isfinite(sums).all())))
             rates = self.trainee.set_rates(self.training.schedule.share(self.step), 1 - self.step / self.training.steps)
@@ -236,6 +249,8 @@ class TrainingLoop:
         with self.clock.phase("router"):
             router = self.trainee.finish_routing(update=finite)
         self._count(tokens, finite)
+        self.hooks.after_update(self.step)
+        added = self.hooks.figures(self.step)
         read = self.ahead.take()
         stall = self.ranks.largest(round(read.stall_seconds * 1e6)) / 1e6
         seconds = time.perf_counter() - started
@@ -260,6 +275,7 @@ class TrainingLoop:
                     "data": {"stall_seconds": stall, "tokens_per_s": read.tokens_per_s},
                     "mixture": mixture,
                     "router": router,
+                    **added,
                 }
             )
         if self.skipped_in_a_row >= self.training.skips_in_a_row:
@@ -324,6 +340,7 @@ class TrainingLoop:
             self.last_validation = self._validate()
         summary = summarise(self.last_validation, self.step, started)
         self.validations.append(summary)
+        self.hooks.validated(summary)
         if self.ranks.rank == 0 and summary["loss"] is not None:
             logger.info("step %d: validation loss %.4f nats per token", self.step, summary["loss"])
 

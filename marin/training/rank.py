@@ -31,6 +31,7 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
     from marin.tokens.mixture.loader import MixtureLoader, packed_batches
     from marin.tokens.shards.streaming import BlockCache
     from marin.training.baseline import unigram_losses
+    from marin.training.hooks import build_hooks
     from marin.training.loop import TrainingLoop
     from marin.training.process_group import process_group
     from marin.training.trainee import build_trainee
@@ -54,6 +55,7 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
             trainee=build_trainee(job.model, job.training, ranks),
             ranks=ranks,
             run=run,
+            hooks=build_hooks(job, ranks, run),
         )
         result = loop.run()
     target_counts = {source: loss.target_counts for source, loss in result.validation.items()}
