@@ -6,7 +6,7 @@ and beside each other `cluster`, the only room that imports Ray (when something 
 
 from marin.execution.adopted import adopted
 from marin.execution.artifact import Artifact, FileInfo, Unmaterialised
-from marin.execution.failures import FailureClass, LeaseLost, StepError
+from marin.execution.failures import FailureClass, LeaseLost, Preempted, StepError
 from marin.execution.fields import External, added, derive_seed, runtime
 from marin.execution.fleet import Fleet
 from marin.execution.identity import UnstableValue
@@ -17,6 +17,7 @@ from marin.execution.running.in_process import materialise
 from marin.execution.running.intermediates import Intermediate
 from marin.execution.running.progress import RunResult, Status
 from marin.execution.running.runner import Runner, RunOptions
+from marin.execution.running.stopping import StopRequest
 from marin.execution.secrets import Secret
 from marin.execution.step import step
 
@@ -32,6 +33,7 @@ __all__ = [
     "LeaseLost",
     "Plan",
     "PlannedStep",
+    "Preempted",
     "Record",
     "Run",
     "RunOptions",
@@ -41,6 +43,7 @@ __all__ = [
     "StateFile",
     "Status",
     "StepError",
+    "StopRequest",
     "Unmaterialised",
     "UnstableValue",
     "WrongPattern",

@@ -13,6 +13,10 @@ class LeaseLost(Exception):
     """Another run holds a newer claim on this step; whatever this worker does from here on is litter."""
 
 
+class Preempted(Exception):
+    """This work was asked to end early; what it has done is in its state, from which it goes on when started again."""
+
+
 class ClusterLost(StepError):
     """The machines on which steps run are gone for good; the message says how to go on."""
 
@@ -24,8 +28,8 @@ class Cancelled(Exception):
 class FailureClass(enum.Enum):
     """Why a step ended without a result.
 
-    `preempted`: a worker or node went away, or the store throttled: tried again, with a pause, up to the run's budget.
-    `memory`: killed for memory: tried once more. `error`: the step's own code: not tried again.
+    `preempted`: a worker or node went away or was asked back, or the store throttled: tried again, with a pause, up to
+    the run's budget. `memory`: killed for memory: tried once more. `error`: the step's own code: not tried again.
     `cancelled`: the run was stopped. `lease`: another run took the step over.
     """
 

@@ -27,6 +27,7 @@ from marin.execution.redaction import guarded, redact, refuse_exposed, refuse_ex
 from marin.execution.running.claims import check_lease
 from marin.execution.running.intermediates import DAMAGED_MARK, Intermediate, load_intermediate
 from marin.execution.running.scratch import Scratch
+from marin.execution.running.stopping import StopRequest
 from marin.execution.running.tasks import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask
 from marin.execution.secrets import available
 from marin.storage import AlreadyExists, ChecksummedWriter, Store
@@ -124,6 +125,8 @@ class Run:
     files: dict[str, FileInfo] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    stop: StopRequest = field(default_factory=StopRequest)
+    """How whoever runs this work asks for its early end."""
     _shard: str = ""
     _maps: int = 0
     _gangs: int = 0
@@ -144,6 +147,10 @@ class Run:
     def fleet(self) -> Fleet:
         """The machines of this step."""
         return self.spec.fleet
+
+    def stop_requested(self) -> str | None:
+        """Why this work is to save what it has and to end with `Preempted`; None while nobody asked for that."""
+        return self.stop.reason
 
     # --- outputs ---
 
@@ -381,10 +388,16 @@ def _finished(run: Run, outcome: ShardOutcome, folder: str) -> ShardOutcome:
 
 
 def run_rank(
-    spec: RunSpec, folder: str, entry: Callable[[Any], Any], payload: Any, scratch: Scratch, report: Report
+    spec: RunSpec,
+    folder: str,
+    entry: Callable[[Any], Any],
+    payload: Any,
+    scratch: Scratch,
+    report: Report,
+    stop: StopRequest | None = None,
 ) -> RankOutcome:
-    """Do one rank's part in this process."""
-    run = Run(spec, folder, report, None, scratch)
+    """Do one rank's part in this process. `stop` is through which it is asked to end early."""
+    run = Run(spec, folder, report, None, scratch, stop=stop or StopRequest())
     with available(spec.secrets), entered(run):
         result = encode(entry(payload), home=spec.store.url)
         refuse_exposed(result, f"the result of a rank of {spec.display}")

@@ -17,7 +17,7 @@ from typing import Any
 
 from marin.execution.artifact import Artifact, FileInfo
 from marin.execution.codec import encode
-from marin.execution.failures import Cancelled, FailureClass, LeaseLost, StepError
+from marin.execution.failures import Cancelled, FailureClass, LeaseLost, Preempted, StepError
 from marin.execution.fields import External, found_in
 from marin.execution.fitting import misfit_of_result
 from marin.execution.records import Flow
@@ -103,7 +103,7 @@ def classify(error: BaseException) -> FailureClass:
         return FailureClass.cancelled
     if isinstance(error, MemoryError) or _says_out_of_memory(error):
         return FailureClass.memory
-    if gave_no_answer(error):
+    if isinstance(error, Preempted) or gave_no_answer(error):
         return FailureClass.preempted
     return FailureClass.error
 
