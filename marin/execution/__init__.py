@@ -6,7 +6,7 @@ and beside each other `cluster`, the only room that imports Ray (when something 
 
 from marin.execution.adopted import adopted
 from marin.execution.artifact import Artifact, FileInfo, Unmaterialised
-from marin.execution.failures import FailureClass, LeaseLost, Preempted, StepError
+from marin.execution.failures import FailureClass, LeaseLost, Preempted, Stalled, StepError
 from marin.execution.fields import External, added, derive_seed, runtime
 from marin.execution.fleet import Fleet
 from marin.execution.identity import UnstableValue
@@ -40,6 +40,7 @@ __all__ = [
     "RunResult",
     "Runner",
     "Secret",
+    "Stalled",
     "StateFile",
     "Status",
     "StepError",

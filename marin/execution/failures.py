@@ -17,6 +17,10 @@ class Preempted(Exception):
     """This work was asked to end early; what it has done is in its state, from which it goes on when started again."""
 
 
+class Stalled(Exception):
+    """This work hangs, as whoever watches it found; it is ended from outside and tried again from its state."""
+
+
 class ClusterLost(StepError):
     """The machines on which steps run are gone for good; the message says how to go on."""
 
@@ -30,12 +34,14 @@ class FailureClass(enum.Enum):
 
     `preempted`: a worker or node went away or was asked back, or the store throttled: tried again, with a pause, up to
     the run's budget. `memory`: killed for memory: tried once more. `error`: the step's own code: not tried again.
+    `stalled`: a rank made no progress for too long: its gang is tried again, within a budget of its own.
     `cancelled`: the run was stopped. `lease`: another run took the step over.
     """
 
     preempted = "preempted"
     memory = "memory"
     error = "error"
+    stalled = "stalled"
     cancelled = "cancelled"
     lease = "lease"
 

@@ -127,6 +127,7 @@ class Run:
     remarks: list[str] = field(default_factory=list)
     stop: StopRequest = field(default_factory=StopRequest)
     """How whoever runs this work asks for its early end."""
+    on_giving_up: Callable[[BaseException], None] | None = None
     _shard: str = ""
     _maps: int = 0
     _gangs: int = 0
@@ -151,6 +152,16 @@ class Run:
     def stop_requested(self) -> str | None:
         """Why this work is to save what it has and to end with `Preempted`; None while nobody asked for that."""
         return self.stop.reason
+
+    def give_up(self, error: BaseException) -> None:
+        """End this rank from beside its work, which hangs, as if the work had raised `error`, such as `Stalled`.
+
+        For a watchdog's thread. All ranks of the gang are killed at once, this one too, and started again within the
+        budget of the error's class; so whatever is to be kept of this process must be in the store before.
+        """
+        if self.on_giving_up is None:
+            raise StepError("run.give_up works in a rank only") from error
+        self.on_giving_up(error)
 
     # --- outputs ---
 
@@ -395,9 +406,12 @@ def run_rank(
     scratch: Scratch,
     report: Report,
     stop: StopRequest | None = None,
+    on_giving_up: Callable[[BaseException], None] | None = None,
 ) -> RankOutcome:
-    """Do one rank's part in this process. `stop` is through which it is asked to end early."""
-    run = Run(spec, folder, report, None, scratch, stop=stop or StopRequest())
+    """Do one rank's part in this process. `stop` is through which it is asked to end early, and `on_giving_up` how
+    whoever watches it ends it although its work hangs.
+    """
+    run = Run(spec, folder, report, None, scratch, stop=stop or StopRequest(), on_giving_up=on_giving_up)
     with available(spec.secrets), entered(run):
         result = encode(entry(payload), home=spec.store.url)
         refuse_exposed(result, f"the result of a rank of {spec.display}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
+import signal
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from marin.execution.failures import Cancelled, FailureClass, LeaseLost
 from marin.execution.running.claims import Claim
 from marin.execution.running.context import run_rank, run_shard
 from marin.execution.running.scratch import scratch_folder
+from marin.execution.running.stopping import StopRequest
 from marin.execution.running.tasks import RankOutcome, Report, RunSpec, ShardOutcome, ShardTask
 from marin.execution.running.worker import Failure, Outcome, StepFailed, StepTask, execute, failure_of
 
@@ -127,12 +129,19 @@ def _rank_process(
     rank = int(environment["RANK"])
     threading.Thread(target=_end_with_the_driver, name="marin-driver", daemon=True).start()
 
+    stop = StopRequest()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: stop.set(f"the process received {signal.Signals(number).name}"))
+
     def report(progress: dict[str, Any]) -> None:
         messages.put((rank, "progress", progress))
 
+    def give_up(error: BaseException) -> None:
+        messages.put((rank, "failed", failure_of(error)))
+
     try:
         with scratch_folder() as scratch:
-            messages.put((rank, "done", run_rank(spec, folder, entry, payload, scratch, report)))
+            messages.put((rank, "done", run_rank(spec, folder, entry, payload, scratch, report, stop, give_up)))
     except BaseException as error:
         messages.put((rank, "failed", failure_of(error)))
 

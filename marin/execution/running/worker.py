@@ -17,7 +17,7 @@ from typing import Any
 
 from marin.execution.artifact import Artifact, FileInfo
 from marin.execution.codec import encode
-from marin.execution.failures import Cancelled, FailureClass, LeaseLost, Preempted, StepError
+from marin.execution.failures import Cancelled, FailureClass, LeaseLost, Preempted, Stalled, StepError
 from marin.execution.fields import External, found_in
 from marin.execution.fitting import misfit_of_result
 from marin.execution.records import Flow
@@ -103,6 +103,8 @@ def classify(error: BaseException) -> FailureClass:
         return FailureClass.cancelled
     if isinstance(error, MemoryError) or _says_out_of_memory(error):
         return FailureClass.memory
+    if isinstance(error, Stalled):
+        return FailureClass.stalled
     if isinstance(error, Preempted) or gave_no_answer(error):
         return FailureClass.preempted
     return FailureClass.error
