@@ -12,6 +12,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from marin.model.config import Balancing, BalancingConfig, ModelConfig
+from marin.model.features import CombineWeights, Features
 
 MODEL_TYPE = "marin_moe"
 ARCHITECTURE = "MarinMoeForCausalLM"
@@ -43,8 +44,11 @@ CONFIG_NAMES = {
     "norm_eps": "rms_norm_eps",
     "z_loss": "z_loss_coefficient",
     "balancing": "router_balancing",
+    "features": "architecture_features",
 }
 """Field of ModelConfig: name in config.json."""
+
+_NESTED = {"balancing": BalancingConfig, "features": Features}
 
 _NORM = {"gain": "weight", "gate_down": "gate.down_proj.weight", "gate_up": "gate.up_proj.weight"}
 
@@ -61,6 +65,8 @@ LAYER_TENSORS = {
     "attention.value": "self_attn.v_proj.weight",
     "attention.output": "self_attn.o_proj.weight",
     "attention.head_gate": "self_attn.head_gate.weight",
+    "attention.query_gain": "self_attn.q_norm.weight",
+    "attention.key_gain": "self_attn.k_norm.weight",
     "attention.key_convolution.taps": "self_attn.k_conv.weight",
     "attention_convolution.taps": "self_attn.output_conv.weight",
     **{f"moe_norm.{ours}": f"post_attention_layernorm.{theirs}" for ours, theirs in _NORM.items()},
@@ -81,7 +87,7 @@ TRAINING_ONLY = frozenset({"moe.router.margin_range"})
 """Persistent buffers of a block that only the next training step reads."""
 
 NEVER_ROUNDED = frozenset(
-    {"mlp.gate.weight", "mlp.gate.selection_bias", "mlp.latent_norm.weight"}
+    {"mlp.gate.weight", "mlp.gate.selection_bias", "mlp.latent_norm.weight", "q_norm.weight", "k_norm.weight"}
     | {f"{norm}.weight" for norm in ("input_layernorm", "post_attention_layernorm", "model.embed_norm", "model.norm")}
 )
 """Ends of names that keep full precision, as they have it in training: routing and gains."""
@@ -115,8 +121,7 @@ def config_to_folder(config: ModelConfig) -> dict[str, Any]:
     """The model's part of config.json."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     _same("ModelConfig", values, CONFIG_NAMES)
-    told = {CONFIG_NAMES[name]: value for name, value in values.items() if name != "balancing"}
-    told[CONFIG_NAMES["balancing"]] = asdict(config.balancing) | {"kind": config.balancing.kind.value}
+    told = {CONFIG_NAMES[name]: asdict(value) if name in _NESTED else value for name, value in values.items()}
     return {
         "architectures": [ARCHITECTURE],
         "model_type": MODEL_TYPE,
@@ -134,12 +139,17 @@ def config_from_folder(told: Mapping[str, Any]) -> ModelConfig:
             f"config.json says model_type {told.get('model_type')!r} with marin_schema {told.get('marin_schema')!r}; "
             f"this reads {MODEL_TYPE!r} with {SCHEMA}"
         )
+    # Folders that were written before the architecture had switches have them as the recipe does.
+    told = {CONFIG_NAMES["features"]: asdict(Features())} | dict(told)
     if missing := [name for name in CONFIG_NAMES.values() if name not in told]:
         raise ExportError(f"config.json lacks {', '.join(missing)}")
     values = {ours: told[theirs] for ours, theirs in CONFIG_NAMES.items()}
-    balancing = dict(values.pop("balancing"))
-    _same("router_balancing", balancing, {field.name for field in fields(BalancingConfig)})
-    config = ModelConfig(**values, balancing=BalancingConfig(**balancing | {"kind": Balancing(balancing["kind"])}))
+    for name, kind in _NESTED.items():
+        _same(CONFIG_NAMES[name], values[name], {field.name for field in fields(kind)})
+    balancing, features = dict(values.pop("balancing")), dict(values.pop("features"))
+    balancing["kind"] = Balancing(balancing["kind"])
+    features["combine_weights"] = CombineWeights(features["combine_weights"])
+    config = ModelConfig(**values, balancing=BalancingConfig(**balancing), features=Features(**features))
     if told.get("layer_types", layer_types(config)) != layer_types(config):
         raise ExportError("config.json's layer_types are not those of its full_attention_every and num_hidden_layers")
     return config

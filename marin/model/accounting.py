@@ -13,17 +13,17 @@ BUDGET_SEQUENCE_LENGTH = 4096
 
 def total_parameters(model: ModelConfig) -> int:
     """Every stored weight, the router biases included."""
-    d, heads = model.width, model.heads * model.head_dim
+    d, heads, on = model.width, model.heads * model.head_dim, model.features
     kv = model.kv_heads * model.head_dim
-    gated_norm = d + 2 * d * model.gate_rank
-    attention = 2 * d * heads + 2 * d * kv + d * model.heads
-    convolutions = model.conv_taps * (kv + 2 * d)
+    norm = d + 2 * d * model.gate_rank * on.gated_norm
+    attention = 2 * d * heads + 2 * d * kv + d * model.heads * on.head_gate + 2 * model.head_dim * on.query_key_gain
+    convolutions = model.conv_taps * (kv + 2 * d) * on.short_convolution
     router = d * model.experts + model.experts
-    latent = 2 * d * model.latent_width + model.latent_width
+    latent = (2 * d * model.latent_width + model.latent_width) * on.latent_projection
     routed = 3 * model.experts * model.latent_width * model.expert_width
     shared = 3 * model.shared_experts * d * model.shared_width
-    block = attention + convolutions + 2 * gated_norm + router + latent + routed + shared
-    return 2 * model.vocab_size * d + 2 * gated_norm + model.layers * block
+    block = attention + convolutions + 2 * norm + router + latent + routed + shared
+    return 2 * model.vocab_size * d + (1 + on.embedding_norm) * norm + model.layers * block
 
 
 def active_parameters(model: ModelConfig) -> int:
@@ -31,7 +31,7 @@ def active_parameters(model: ModelConfig) -> int:
     d = model.width
     attention = 2 * d * model.heads * model.head_dim + 2 * d * model.kv_heads * model.head_dim
     routed = 3 * model.experts_per_token * model.latent_width * model.expert_width
-    latent = 2 * d * model.latent_width
+    latent = 2 * d * model.latent_width * model.features.latent_projection
     shared = 3 * model.shared_experts * d * model.shared_width
     return model.layers * (attention + d * model.experts + routed + latent + shared)
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from marin.model.attention import Attention
 from marin.model.config import ComputeConfig, ModelConfig
-from marin.model.convolution import ShortConvolution
+from marin.model.convolution import convolution_of
 from marin.model.dispatch import Dispatcher
 from marin.model.moe import MixtureOfExperts, SharedExperts
-from marin.model.normalisation import Norm
+from marin.model.normalisation import norm_of
 from marin.model.packing import Packing
 
 
@@ -21,15 +21,15 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig, layer: int, dispatcher: Dispatcher, compute: ComputeConfig) -> None:
         super().__init__()
-        self.attention_norm = Norm(config.width, config.gate_rank, config.norm_eps)
+        self.attention_norm = norm_of(config)
         self.attention = Attention(config, layer, compute)
-        self.attention_convolution = ShortConvolution(config.width, config.conv_taps)
-        self.moe_norm = Norm(config.width, config.gate_rank, config.norm_eps)
+        self.attention_convolution = convolution_of(config, config.width)
+        self.moe_norm = norm_of(config)
         self.moe = MixtureOfExperts(config, dispatcher, compute)
         self.shared = (
             SharedExperts(config.width, config.shared_experts * config.shared_width) if config.shared_experts else None
         )
-        self.moe_convolution = ShortConvolution(config.width, config.conv_taps)
+        self.moe_convolution = convolution_of(config, config.width)
 
     def forward(self, x_BTD: Tensor, packing: Packing) -> Tensor:
         """Add the block's two contributions to the stream."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from marin.execution.fields import added
+from marin.model.features import CombineWeights, Features
+
 PUBLISHED_RUNGS: Mapping[str, tuple[int, int]] = {
     "d768": (768, 8),
     "d1024": (1024, 12),
@@ -86,6 +89,22 @@ class ModelConfig:
     z_loss: float = 1e-4
     """Weight of the mean squared log-partition in the loss."""
     balancing: BalancingConfig = field(default_factory=BalancingConfig)
+    features: Features = added(
+        {
+            "gated_norm": True,
+            "embedding_norm": True,
+            "short_convolution": True,
+            "query_key_gain": False,
+            "rotary_share": 0.5,
+            "global_positions": False,
+            "exclusive_attention": True,
+            "head_gate": True,
+            "latent_projection": True,
+            "combine_weights": CombineWeights.SIGMOID,
+        },
+        since="2026-11-30",
+        default_factory=Features,
+    )
 
     def __post_init__(self) -> None:
         sizes = (
@@ -106,9 +125,16 @@ class ModelConfig:
                     f"heads {self.heads} is not a multiple of {name} {getattr(self, name)}: query heads share "
                     f"key-value heads in equal groups; give a divisor of {self.heads}"
                 )
-        if self.head_dim % 4:
+        share = self.features.rotary_share
+        if share and (self.head_dim % 2 or self.head_dim * share % 2):
             raise ValueError(
-                f"head_dim is {self.head_dim}; half of its channels are rotated in pairs, so give a multiple of 4"
+                f"head_dim is {self.head_dim}; a share of {share} of its channels is rotated in pairs, so give a "
+                f"multiple of {max(2, round(2 / share))}, or another features.rotary_share"
+            )
+        if not self.features.latent_projection and self.latent_width != self.width:
+            raise ValueError(
+                f"latent_width is {self.latent_width} and width {self.width} without features.latent_projection; "
+                "experts then work in the model's width, so make them equal"
             )
         if self.experts_per_token >= self.experts:
             raise ValueError(
@@ -177,7 +203,11 @@ class ModelConfig:
     @property
     def rotary_dim(self) -> int:
         """Channels of a head that carry the position in a local layer."""
-        return self.head_dim // 2
+        return int(self.head_dim * self.features.rotary_share)
+
+    def has_positions(self, layer: int) -> bool:
+        """True when `layer` rotates queries and keys by their position."""
+        return self.rotary_dim > 0 and (self.features.global_positions or not self.is_global(layer))
 
     def is_global(self, layer: int) -> bool:
         """True when `layer` (from 0) sees the whole document and has no position encoding."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from marin.model.autograd import apply
+from marin.model.config import ModelConfig
 from marin.model.packing import Packing
 
 
@@ -85,3 +86,16 @@ class ShortConvolution(nn.Module):
             y: Tensor = apply(_ShiftedSum, x_BTC, taps, packing)
             return y
         return shifted_sum(x_BTC, taps, packing)
+
+
+class NoConvolution(nn.Module):
+    """Stands where a model without short convolutions has none."""
+
+    def forward(self, x_BTC: Tensor, packing: Packing, channels: int | None = None) -> Tensor:
+        """`x_BTC` as it is."""
+        return x_BTC
+
+
+def convolution_of(config: ModelConfig, channels: int) -> ShortConvolution | NoConvolution:
+    """A convolution over `channels`."""
+    return ShortConvolution(channels, config.conv_taps) if config.features.short_convolution else NoConvolution()

@@ -22,7 +22,7 @@ def initialise(tensor: Tensor, name: str, width: int, seed: int, first: int = 0)
     """
     kind = name.rsplit(".", 1)[-1]
     with torch.no_grad():
-        if kind in ("gain", "latent_gain"):
+        if kind.endswith("gain"):
             tensor.fill_(1.0)
         elif kind == "head_gate":
             tensor.zero_()

@@ -38,17 +38,21 @@ class MixtureOfExperts(nn.Module):
         self.dispatcher = dispatcher
         self.eps = config.norm_eps
         self.router = Router(config)
-        self.latent_down = nn.Parameter(torch.empty(config.latent_width, config.width))
-        self.latent_gain = nn.Parameter(torch.empty(config.latent_width))
-        self.latent_up = nn.Parameter(torch.empty(config.width, config.latent_width))
+        self.in_latent = config.features.latent_projection
+        if self.in_latent:
+            self.latent_down = nn.Parameter(torch.empty(config.latent_width, config.width))
+            self.latent_gain = nn.Parameter(torch.empty(config.latent_width))
+            self.latent_up = nn.Parameter(torch.empty(config.width, config.latent_width))
         self.experts = Experts(config, compute)
 
     def forward(self, m_ND: Tensor) -> Tensor:
         """Send each token to its experts in latent width and project their weighted sum back."""
         routing = self.router(m_ND)
-        z_NL = rms_norm(F.linear(m_ND, self.latent_down), self.latent_gain, eps=self.eps)
+        z_NL = m_ND
+        if self.in_latent:
+            z_NL = rms_norm(F.linear(m_ND, self.latent_down), self.latent_gain, eps=self.eps)
         dispatched = self.dispatcher.dispatch(z_NL, routing.experts_NK, self.router.experts)
         self.router.count_dropped(dispatched.dropped)
         rows_RL = self.experts(dispatched.rows_RL, dispatched.counts_E)
         y_NL = self.dispatcher.combine(rows_RL, routing.weights_NK, dispatched)
-        return F.linear(y_NL, self.latent_up)
+        return F.linear(y_NL, self.latent_up) if self.in_latent else y_NL

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from marin.model.autograd import apply
+from marin.model.config import ModelConfig
 
 
 def at_least_fp32(x: Tensor) -> Tensor:
@@ -75,17 +76,29 @@ class _Gate(torch.autograd.Function):
 
 
 class Norm(nn.Module):
-    """RMSNorm followed by its low-rank gate: y = RMSNorm(x), y ⊙ sigmoid(W_up silu(W_down y)). [.., D] -> [.., D]"""
+    """RMSNorm followed by its low-rank gate: y = RMSNorm(x), y ⊙ sigmoid(W_up silu(W_down y)). [.., D] -> [.., D]
 
-    def __init__(self, width: int, rank: int, eps: float) -> None:
+    Without a rank there is no gate.
+    """
+
+    def __init__(self, width: int, rank: int | None, eps: float) -> None:
         super().__init__()
-        self.gain = nn.Parameter(torch.empty(width))
-        self.gate_down = nn.Parameter(torch.empty(rank, width))
-        self.gate_up = nn.Parameter(torch.empty(width, rank))
         self.eps = eps
+        self.gain = nn.Parameter(torch.empty(width))
+        self.gated = rank is not None
+        if rank is not None:
+            self.gate_down = nn.Parameter(torch.empty(rank, width))
+            self.gate_up = nn.Parameter(torch.empty(width, rank))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise and gate the last dimension."""
         y = rms_norm(x, self.gain, eps=self.eps)
+        if not self.gated:
+            return y
         gated: Tensor = apply(_Gate, y, F.linear(F.silu(F.linear(y, self.gate_down)), self.gate_up))
         return gated
+
+
+def norm_of(config: ModelConfig) -> Norm:
+    """A norm over the model's width."""
+    return Norm(config.width, config.gate_rank if config.features.gated_norm else None, config.norm_eps)

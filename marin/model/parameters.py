@@ -27,7 +27,7 @@ def role_of(name: str) -> Role:
         return Role.HEAD
     if kind == "head_gate" or name.endswith("router.weight"):
         return Role.GATE
-    if kind in ("gain", "latent_gain", "taps") or name == "embedding.weight":
+    if kind.endswith("gain") or kind == "taps" or name == "embedding.weight":
         return Role.PLAIN
     return Role.MATRIX
 

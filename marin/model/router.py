@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from marin.model.balancing import add_to_histogram, quantile_bias, sign_bias, widened
 from marin.model.config import Balancing, ModelConfig
+from marin.model.features import CombineWeights
 from marin.model.normalisation import at_least_fp32
 from marin.model.outputs import Reducer, RouterStatistics
 
@@ -45,6 +46,7 @@ class Router(nn.Module):
         self.experts = config.experts
         self.experts_per_token = config.experts_per_token
         self.routing_scale = config.routing_scale
+        self.combine_weights = config.features.combine_weights
         self.balancing = config.balancing
         self.weight = nn.Parameter(torch.empty(config.experts, config.width))
         self.register_buffer("bias", torch.empty(config.experts))
@@ -101,12 +103,19 @@ class Router(nn.Module):
         with torch.no_grad():
             top = torch.topk(logits_NE + self.bias, k + 1, dim=-1)
             experts_NK, threshold_N1 = top.indices[:, :k], top.values[:, k:]
-        chosen_NK = torch.sigmoid(logits_NE.gather(1, experts_NK))
-        weights_NK = chosen_NK * (self.routing_scale / chosen_NK.sum(-1, keepdim=True))
+        weights_NK = self._weights(logits_NE.gather(1, experts_NK))
         if self.training and not self._recomputing:
             with torch.no_grad():
                 self._count(logits_NE.detach(), experts_NK, threshold_N1)
         return Routing(experts_NK, weights_NK)
+
+    def _weights(self, chosen_NK: Tensor) -> Tensor:
+        """Combine weights that sum to the routing scale, from the unbiased logits of the chosen experts."""
+        if self.combine_weights is CombineWeights.SOFTMAX:
+            # Scaled to a fixed sum, a softmax over all experts is one over the chosen.
+            return chosen_NK.softmax(-1) * self.routing_scale
+        chosen_NK = torch.sigmoid(chosen_NK)
+        return chosen_NK * (self.routing_scale / chosen_NK.sum(-1, keepdim=True))
 
     def count_dropped(self, assignments: int) -> None:
         """Note assignments of this micro-batch that no expert computes."""

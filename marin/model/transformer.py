@@ -13,7 +13,7 @@ from marin.model.config import ComputeConfig, ModelConfig
 from marin.model.dispatch import Dispatcher, LocalDispatcher
 from marin.model.initialisation import initialise
 from marin.model.loss import Head
-from marin.model.normalisation import Norm
+from marin.model.normalisation import norm_of
 from marin.model.outputs import LocalReducer, LossSums, Reducer, RouterStatistics
 from marin.model.packing import Packing
 from marin.model.router import Router, finish_step
@@ -43,9 +43,9 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = Embedding(config.vocab_size, config.width)
-        self.embedding_norm = Norm(config.width, config.gate_rank, config.norm_eps)
+        self.embedding_norm = norm_of(config) if config.features.embedding_norm else nn.Identity()
         self.blocks = nn.ModuleList(Block(config, i, dispatcher, compute) for i in range(config.layers))
-        self.output_norm = Norm(config.width, config.gate_rank, config.norm_eps)
+        self.output_norm = norm_of(config)
         self.head = Head(config, compute)
         self._statistics: RouterStatistics | None = None
         if not self.embedding.weight.is_meta:

@@ -8,10 +8,11 @@ from torch.autograd import gradcheck
 from torch.nn.attention.flex_attention import flex_attention
 
 from marin.model.activation import swiglu
-from marin.model.attention import Attention, exclusive_gated, rotate
+from marin.model.attention import Attention
 from marin.model.attention_backends import block_attention, choose_attention, sdpa_attention
 from marin.model.config import AttentionBackend, ComputeConfig
 from marin.model.convolution import ShortConvolution, shifted_sum
+from marin.model.heads import exclusive_gated, rotate
 from marin.model.normalisation import Norm, rms_norm
 from marin.model.packing import Packing
 from tests.model import reference
