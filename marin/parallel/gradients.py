@@ -1,10 +1,10 @@
-"""Norm and clipping of gradients that live on several meshes, or on none."""
+"""Norm and clipping of gradients that live on several meshes, or on none; norms by group of parameters."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,21 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from marin.parallel.sharding import local_of
+
+GROUPS = (
+    *("embedding", "attention", "gates", "norms", "convolutions"),
+    *("router", "latent", "experts", "shared", "head", "other"),
+)
+"""Groups of parameters whose norms are reported apart: they go wrong in different ways."""
+
+_GROUP_OF_PART = {
+    "embedding": "embedding",
+    "attention": "attention",
+    "router": "router",
+    "experts": "experts",
+    "shared": "shared",
+    "head": "head",
+}
 
 
 def gradient_norm(model: nn.Module) -> Tensor:
@@ -34,6 +49,59 @@ def gradient_norm(model: nn.Module) -> Tensor:
         dist.all_reduce(total)
     kind = next(iter(by_copies.values()))[0].dtype
     return total.sqrt().to(kind)
+
+
+def group_of(name: str) -> str:
+    """The group of the parameter with this qualified name, one of `GROUPS`."""
+    *parts, kind = name.split(".")
+    if kind == "head_gate":
+        return "gates"
+    if kind == "taps":
+        return "convolutions"
+    if kind in ("gain", "latent_gain") or (parts and parts[-1].endswith("norm")):
+        return "norms"
+    if kind.startswith("latent"):
+        return "latent"
+    for part in reversed(parts):
+        if part in _GROUP_OF_PART:
+            return _GROUP_OF_PART[part]
+    return "other"
+
+
+def gradient_norms_by_group(model: nn.Module) -> dict[str, float]:
+    """Euclidean norm of the gradients of every group in `GROUPS`, over the whole model and the same on every rank.
+
+    A collective: the numbers are summed over all ranks in one call. Their squares add up to that of
+    `gradient_norm`. A group without parameters or gradients has 0.
+    """
+    return _norms_by_group((n, p.grad) for n, p in model.named_parameters() if p.grad is not None)
+
+
+def weight_norms_by_group(model: nn.Module) -> dict[str, float]:
+    """Euclidean norm of the weights of every group in `GROUPS`; a collective like `gradient_norms_by_group`."""
+    return _norms_by_group((name, parameter.detach()) for name, parameter in model.named_parameters())
+
+
+def _norms_by_group(named: Iterator[tuple[str, Tensor]]) -> dict[str, float]:
+    squares: list[Tensor] = []
+    places: list[int] = []
+    weights: list[float] = []
+    divided = False
+    for name, tensor in named:
+        divided |= isinstance(tensor, DTensor)
+        local = local_of(tensor)
+        squares.append(torch.linalg.vector_norm(local, dtype=torch.promote_types(local.dtype, torch.float32)).double())
+        places.append(GROUPS.index(group_of(name)))
+        weights.append(1 / _copies(tensor))
+    if not squares:
+        return dict.fromkeys(GROUPS, 0.0)
+    device = squares[0].device
+    parts = torch.stack(squares).square() * torch.tensor(weights, dtype=torch.float64, device=device)
+    sums = torch.zeros(len(GROUPS), dtype=torch.float64, device=device)
+    sums.index_add_(0, torch.tensor(places, device=device), parts)
+    if divided:
+        dist.all_reduce(sums)
+    return dict(zip(GROUPS, sums.sqrt().tolist(), strict=True))
 
 
 def _copies(gradient: Tensor) -> int:

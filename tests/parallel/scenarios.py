@@ -13,7 +13,7 @@ from marin.optim.build import build_optimizer
 from marin.optim.config import OptimizerConfig, OptimizerKind
 from marin.parallel.build import build_model
 from marin.parallel.config import ParallelPlan, Precision, Recompute
-from marin.parallel.gradients import clip_gradients, gradient_norm
+from marin.parallel.gradients import clip_gradients, gradient_norm, gradient_norms_by_group, weight_norms_by_group
 from marin.parallel.meshes import build_meshes
 from marin.parallel.reduction import MeshReducer
 from tests.model.small import SMALL, packed
@@ -155,6 +155,9 @@ def _difference(scenario: Scenario) -> Difference:
                 found["gradient"], worst = error, name
         norms = [gradient_norm(form) for form in (model, alone)]
         found["norm"] = max(found["norm"], abs(float(norms[0].double() / norms[1].double()) - 1))
+        for measure in (gradient_norms_by_group, weight_norms_by_group):
+            own, theirs = measure(model), measure(alone)
+            found["norm"] = max(found["norm"], *(abs(own[g] - n) / max(n, 1e-12) for g, n in theirs.items()))
         half = 0.5 * float(norms[1])
         clip_gradients(model, norms[0], half)
         clip_gradients(alone, norms[1], half)
