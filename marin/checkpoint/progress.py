@@ -47,6 +47,8 @@ class Progress:
     """One entry a rank: generator name to its state in base64."""
     identity: dict[str, Any]
     """What the checkpoint belongs to: model, mixture, batch; see `check_identity`."""
+    parts: dict[str, dict[str, Any]]
+    """State of the run's stateful parts beside the model by name (hooks, guards), equal on every rank."""
 
     def to_bytes(self) -> bytes:
         """The progress as a JSON object."""

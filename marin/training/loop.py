@@ -19,10 +19,8 @@ import torch
 from torch import Tensor
 
 from marin.checkpoint.completeness import FoundCheckpoint
-from marin.checkpoint.progress import Progress, check_identity
+from marin.checkpoint.progress import Progress
 from marin.checkpoint.state_folder import StateFolder
-from marin.checkpoint.store import CheckpointStore
-from marin.checkpoint.tensors import announce_loaded, create_optimizer_state, model_tensors, optimizer_tensors
 from marin.execution import StepError, derive_seed
 from marin.model.accounting import flops_per_token
 from marin.model.config import ModelConfig
@@ -35,7 +33,7 @@ from marin.training.config import TrainingConfig
 from marin.training.hooks import Hook, Hooks
 from marin.training.metrics import MetricsLog
 from marin.training.process_group import RankContext
-from marin.training.random_state import random_state, restore_random_state
+from marin.training.saving import Saver
 from marin.training.tensors import on_device
 from marin.training.throughput import PhaseClock, matmul_peak, peak_memory_bytes
 from marin.training.trainee import Trainee
@@ -102,13 +100,6 @@ class TrainingLoop:
         self.micro_batches = training.micro_batches(ranks.world_size)
         self.batches = training.batches
         self.ahead = Prefetcher(source, iter(()), LoaderConfig(ahead=0))
-        self.checkpoints = CheckpointStore(
-            run.state,
-            check_lease=run.check_lease,
-            ranks=ranks.ranks,
-            keep_last=training.checkpoints.keep_last,
-            verify_digests=training.checkpoints.verify_digests,
-        )
         self.metrics = MetricsLog(run.state)
         self.step = 0
         self.tokens = 0
@@ -117,11 +108,12 @@ class TrainingLoop:
         self.validations: list[dict[str, Any]] = []
         self.last_validation: Mapping[str, SourceLoss] = {}
         self.peak_flops = 0.0
+        self.saver = Saver(self, run, identity)
 
     def run(self) -> LoopResult:
         """Goes on from the newest complete checkpoint, or from the start, to the last step."""
         torch.manual_seed(derive_seed(self.training.seed, f"rank {self.ranks.rank}"))
-        saved = self.resume()
+        saved = self.saver.resume()
         peak = torch.tensor(matmul_peak(self.ranks.device, self.trainee.compute_dtype), dtype=torch.float64)
         self.peak_flops = float(self.ranks.sum(peak))
         requests = rank_requests(
@@ -150,74 +142,31 @@ class TrainingLoop:
             if self.step >= self.training.steps:
                 break
             self.train_step()
-            if self.step % self.training.checkpoints.every_steps == 0 or self.step in grid:
-                saved = self.save()
+            if reason := self.saver.due(self.step):
+                saved = self.saver.save(self.step, reason)
         assert saved is not None
         return LoopResult(
-            progress=self.snapshot(), checkpoint=saved, validation=self.last_validation, peak_flops=self.peak_flops
+            progress=self.saver.snapshot(),
+            checkpoint=saved,
+            validation=self.last_validation,
+            peak_flops=self.peak_flops,
         )
 
     # State
 
-    def resume(self) -> FoundCheckpoint | None:
-        """Restores the newest complete checkpoint of this run, if there is one."""
-        found = self.checkpoints.newest()
-        if found is None:
-            return None
-        started = time.perf_counter()
-        progress = self.checkpoints.read_progress(found)
-        check_identity(progress.identity, self.identity, found.describe())
-        if progress.next_sequence != self.batches.first(progress.step):
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """State of the stateful parts beside the model, by name: what a checkpoint keeps of them."""
+        return self.hooks.states()
+
+    def restore_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
+        """Inverse of `parts`; raises StepError for a name that no part of this run has."""
+        unknown = sorted(parts.keys() - self.parts().keys())
+        if unknown:
             raise StepError(
-                f"the {found.describe()} goes on at sequence {progress.next_sequence}, but after step {progress.step} "
-                f"this run is at {self.batches.first(progress.step)}; go on with the batch sizes that it was made with"
+                f"the checkpoint has the state of {', '.join(unknown)}, which this run does not have; "
+                "go on with the settings that it was made with"
             )
-        if progress.updates:
-            create_optimizer_state(self.trainee.optimizer)
-        self.checkpoints.load(found, self.tensors())
-        announce_loaded(self.trainee.model)
-        self.step, self.tokens = progress.step, progress.tokens
-        self.updates, self.skipped_in_a_row = progress.updates, progress.skipped_in_a_row
-        self.validations = list(progress.validations)
-        self.metrics = MetricsLog(self._run.state, progress.metrics)
-        if len(progress.random_states) == self.ranks.world_size:
-            restore_random_state(progress.random_states[self.ranks.rank], self.ranks.device)
-        else:
-            torch.manual_seed(derive_seed(self.training.seed, f"rank {self.ranks.rank} from step {self.step}"))
-        if self.ranks.rank == 0:
-            seconds = time.perf_counter() - started
-            logger.info("resumed from the %s in %.2f s; next is step %d", found.describe(), seconds, self.step + 1)
-        return found
-
-    def save(self) -> FoundCheckpoint:
-        """Saves everything after the current step; metrics first, so that a complete checkpoint implies its metrics."""
-        started = time.perf_counter()
-        with self.clock.phase("checkpoint"):
-            saved = self.checkpoints.save(self.tensors(), self.snapshot())
-        self.hooks.saved(saved)
-        if self.ranks.rank == 0:
-            size = sum(file.size for file in saved.mark.files)
-            seconds = time.perf_counter() - started
-            logger.info("saved step %d: %.1f MB in %.2f s", self.step, size / 1e6, seconds)
-        return saved
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that a checkpoint holds as tensors."""
-        return model_tensors(self.trainee.model) | optimizer_tensors(self.trainee.model, self.trainee.optimizer)
-
-    def snapshot(self) -> Progress:
-        """Everything else. Closes the metrics segment on rank 0."""
-        return Progress(
-            step=self.step,
-            next_sequence=self.batches.first(self.step),
-            tokens=self.tokens,
-            updates=self.updates,
-            skipped_in_a_row=self.skipped_in_a_row,
-            metrics=self.metrics.close_segment() if self.ranks.rank == 0 else (),
-            validations=tuple(self.validations),
-            random_states=tuple(self.ranks.ranks.gather(random_state(self.ranks.device))),
-            identity=self.identity,
-        )
+        self.hooks.restore(parts)
 
     # One step
 

@@ -32,6 +32,7 @@ def progress_at(step: int) -> Progress:
         validations=({"step": 1, "loss": 2.5},),
         random_states=({"cpu": "AAAA"},),
         identity={"model": {"width": 4}, "mixture": "abc"},
+        parts={"guard": {"seen": 3}},
     )
 
 

@@ -84,6 +84,7 @@ def untrained(tokenizer: Tokenizer) -> Checkpoint:
         validations=(),
         random_states=(),
         identity={"model": as_json(shape)},
+        parts={},
     )
     found = CheckpointStore(run.state, check_lease=run.check_lease, ranks=Ranks.alone()).save(
         model_tensors(model), progress
