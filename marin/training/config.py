@@ -10,6 +10,7 @@ from marin.optim.config import FINAL_SHARE, WARMUP_SHARE, OptimizerConfig, Sched
 from marin.parallel.config import ParallelPlan, Precision, Recompute
 from marin.tokens.mixture.batches import BatchChange, BatchSchedule, check_batch_changes
 from marin.tokens.mixture.config import LoaderConfig
+from marin.training.watch.config import ProfileWindow, WatchConfig
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,13 @@ class TrainingConfig:
     compute: ComputeConfig = runtime(ComputeConfig())
     checkpoints: CheckpointPolicy = runtime(CheckpointPolicy())
     loader: LoaderConfig = runtime(LoaderConfig())
+    watch: WatchConfig = runtime(WatchConfig())
+    profile: ProfileWindow | None = runtime(None)
+    """Steps whose work is recorded operator by operator, null for none."""
+    debug_numerics: bool = runtime(False)
+    """Repeat the steps from the last checkpoint in fp32, measuring every module at every step, and end with an error
+    that names the first module whose output is not finite. Nothing is saved.
+    """
     log_every: int = runtime(10)
     """Steps between two lines of the log; metrics have one line a step whatever this is."""
 

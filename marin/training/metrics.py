@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from marin.checkpoint.errors import CheckpointError
@@ -27,6 +27,16 @@ class MetricsLog:
         self._state = state
         self._segments = list(segments)
         self._lines: list[str] = []
+        self._listeners: list[Callable[[dict[str, Any]], None]] = []
+
+    def listen(self, listener: Callable[[dict[str, Any]], None]) -> None:
+        """Has `listener` called with every further line, as it will be read, in the thread that appends it."""
+        self._listeners.append(listener)
+
+    @property
+    def open_lines(self) -> tuple[str, ...]:
+        """The lines that no segment holds yet."""
+        return tuple(self._lines)
 
     @property
     def next_step(self) -> int:
@@ -39,6 +49,8 @@ class MetricsLog:
             raise ValueError(f"metrics of step {step} come after those of step {self.next_step - 1}")
         line = {"step": step, **{name: _finite(value) for name, value in figures.items()}}
         self._lines.append(json.dumps(line, allow_nan=False))
+        for listener in self._listeners:
+            listener(line)
 
     def close_segment(self) -> tuple[MetricsSegment, ...]:
         """Makes all lines so far durable and returns every segment of the run, oldest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -39,23 +39,38 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 class PhaseClock:
-    """Wall seconds of the phases of a step, by name."""
+    """Wall seconds of the phases of a step, by name; and where the process is, for who watches it from a thread."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._seconds: dict[str, float] = {}
+        self.current: str | None = None
+        """The phase that the process is in."""
+        self.changes = 0
+        """How often a phase began or ended: while it stays the same, nothing goes on."""
+        self.annotate = False
+        """Whether phases show as ranges in a profile."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Adds the time of the block to the phase; on CUDA it waits for the device, so phases are true and not only
         queued.
         """
-        started = time.perf_counter()
+        started, around = time.perf_counter(), self.current
+        self.current = name
+        self.changes += 1
         try:
-            yield
+            with torch.profiler.record_function(name) if self.annotate else nullcontext():
+                yield
         finally:
             _finish(self._device)
-            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - started
+            self.add(name, time.perf_counter() - started)
+            self.current = around
+            self.changes += 1
+
+    def add(self, name: str, seconds: float) -> None:
+        """Adds time to a phase that was measured elsewhere; such a phase may lie within others."""
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def take(self) -> dict[str, float]:
         """The phases since the last call."""
