@@ -212,7 +212,7 @@ def default_of(node: ast.expr | None) -> tuple[str, bool]:
     if not isinstance(node, ast.Call):
         return ("" if node is None else ast.unparse(node)), True
     called = ast.unparse(node.func)
-    if called not in ("runtime", "field", "dataclasses.field"):
+    if called not in ("added", "runtime", "field", "dataclasses.field"):
         return ast.unparse(node), True
     for keyword in node.keywords:
         if keyword.arg == "default_factory":
