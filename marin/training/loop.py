@@ -1,27 +1,26 @@
 """What one rank does from its first step to its last.
 
 Order within a run: after every step that is due the state is saved, and only then is the held-out loss measured, so
-that a failing validation costs no training. A step is counted whether its update was made or skipped; schedule and
-data position follow the count.
+that a failing validation costs no training. A request to stop is honoured at the border of every step and of every
+batch of a validation: the state after the last finished step is saved, and `Preempted` ends the run. A step is counted
+whether its update was made or skipped; schedule and data position follow the count.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from marin.checkpoint.completeness import FoundCheckpoint
 from marin.checkpoint.progress import Progress
 from marin.checkpoint.state_folder import StateFolder
-from marin.execution import StepError, derive_seed
+from marin.execution import Preempted, StepError, derive_seed
 from marin.model.accounting import flops_per_token
 from marin.model.config import ModelConfig
 from marin.model.outputs import LossSums
@@ -30,12 +29,15 @@ from marin.tokens.mixture.config import LoaderConfig
 from marin.tokens.mixture.packing import Batch
 from marin.tokens.mixture.prefetch import Prefetcher
 from marin.training.config import TrainingConfig
+from marin.training.global_batch import agreed_batch
 from marin.training.hooks import Hook, Hooks
 from marin.training.metrics import MetricsLog
 from marin.training.process_group import RankContext
+from marin.training.report import MadeStep, Speed, metrics_line, tell_people
 from marin.training.saving import Saver
-from marin.training.tensors import on_device
-from marin.training.throughput import PhaseClock, matmul_peak, peak_memory_bytes
+from marin.training.stopping import StopAgreed, agree_to_stop
+from marin.training.throughput import PhaseClock, matmul_peak
+from marin.training.train_step import gradients, update
 from marin.training.trainee import Trainee
 from marin.training.validation import HeldOut, SourceLoss, summarise, validate
 
@@ -49,6 +51,8 @@ class RunView(Protocol):
     def state(self) -> StateFolder: ...
 
     def check_lease(self) -> None: ...
+
+    def stop_requested(self) -> str | None: ...
 
     def progress(self, done: float, total: float | None = None, unit: str = "docs", **figures: float) -> None: ...
 
@@ -107,15 +111,18 @@ class TrainingLoop:
         self.skipped_in_a_row = 0
         self.validations: list[dict[str, Any]] = []
         self.last_validation: Mapping[str, SourceLoss] = {}
-        self.peak_flops = 0.0
+        self.speed = Speed(flops_per_token(model), float("nan"))
+        self._unsettled: MadeStep | None = None
+        self._saved_step = 0
         self.saver = Saver(self, run, identity)
 
     def run(self) -> LoopResult:
         """Goes on from the newest complete checkpoint, or from the start, to the last step."""
         torch.manual_seed(derive_seed(self.training.seed, f"rank {self.ranks.rank}"))
         saved = self.saver.resume()
+        self._saved_step = self.step
         peak = torch.tensor(matmul_peak(self.ranks.device, self.trainee.compute_dtype), dtype=torch.float64)
-        self.peak_flops = float(self.ranks.sum(peak))
+        self.speed = Speed(flops_per_token(self.model_config), float(self.ranks.sum(peak)))
         requests = rank_requests(
             self.batches,
             self.step,
@@ -128,6 +135,9 @@ class TrainingLoop:
             self.hooks.start(self)
             with Prefetcher(self.source, requests, self.training.loader) as self.ahead:
                 return self._run_to_the_end(saved)
+        except StopAgreed as stop:
+            self._save_to_leave()
+            raise Preempted(f"stopped after step {self.step}: {stop}") from None
         except BaseException as error:
             self.hooks.failed(error)
             raise
@@ -143,14 +153,29 @@ class TrainingLoop:
                 break
             self.train_step()
             if reason := self.saver.due(self.step):
-                saved = self.saver.save(self.step, reason)
+                saved = self._save(reason)
         assert saved is not None
         return LoopResult(
             progress=self.saver.snapshot(),
             checkpoint=saved,
             validation=self.last_validation,
-            peak_flops=self.peak_flops,
+            peak_flops=self.speed.peak_flops,
         )
+
+    def _save(self, reason: str) -> FoundCheckpoint:
+        self.settle()
+        saved = self.saver.save(self.step, reason)
+        self._saved_step = self.step
+        self.hooks.saved(saved)
+        return saved
+
+    def _save_to_leave(self) -> None:
+        """Leaves the state after the last finished step in the store, complete."""
+        self.settle()
+        self.saver.wait()
+        if self.step > self._saved_step:
+            self._save("before an early end")
+            self.saver.wait()
 
     # State
 
@@ -171,104 +196,73 @@ class TrainingLoop:
     # One step
 
     def train_step(self) -> None:
-        """One step over the global batch: gradients, the ranks' agreement that they are finite, update, metrics."""
+        """One step over the next global batch, made or skipped, and its line of the metrics.
+
+        On CUDA the line is written while the next step runs, so that no step waits for its own figures. Raises
+        StopAgreed instead when the run is to end early.
+        """
         started = time.perf_counter()
-        self.hooks.before_step(self.step + 1)
+        step = self.step + 1
+        self.hooks.before_step(step)
         with self.clock.phase("data"):
             batches = self._batches(self.step)
-            tokens, mixture = self._global_counts(batches)
-        sums = torch.zeros(4, dtype=torch.float64)
-        sums[3] = peak_memory_bytes(self.ranks.device)
-        for batch in batches:
-            with self.clock.phase("forward"):
-                result: LossSums = self.trainee.model(*on_device(batch, self.ranks.device))
-                total = self.total_loss(self.step + 1, result) / max(1, tokens)
-            with self.clock.phase("backward"):
-                torch.autograd.backward(total)
-            sums[:3] += torch.stack([part.detach().double().cpu() for part in (total, result.nll_sum, result.z_sum)])
-        with self.clock.phase("optimizer"):
-            self.ranks.sum(sums)
-            self.hooks.after_backward(self.step + 1)
-            norm = self.trainee.gradient_norm()
-            finite = not self.ranks.largest(not (math.isfinite(norm) and bool(torch.isfinite(sums).all())))
-            rates = self.trainee.set_rates(self.training.schedule.share(self.step), 1 - self.step / self.training.steps)
-            if finite:
-                self.trainee.update(norm, self.training.gradient_clip)
-            self.trainee.drop_gradients()
-        with self.clock.phase("router"):
-            router = self.trainee.finish_routing(update=finite)
-        self._count(tokens, finite)
-        self.hooks.after_update(self.step)
-        added = self.hooks.figures(self.step)
-        read = self.ahead.take()
-        stall = self.ranks.largest(round(read.stall_seconds * 1e6)) / 1e6
-        seconds = time.perf_counter() - started
+            read = self.ahead.take()
+            batch = agreed_batch(batches, self.components, read, self.ranks, self._run.stop_requested())
+        sums = gradients(self.trainee, batch, self.ranks, self.clock, lambda result: self.total_loss(step, result))
+        self.hooks.after_backward(step)
+        result = update(
+            self.trainee,
+            sums,
+            self.ranks,
+            self.clock,
+            share=self.training.schedule.share(self.step),
+            remaining=1 - self.step / self.training.steps,
+            clip=self.training.gradient_clip,
+        )
+        self.step = step
+        self.hooks.after_update(step)
+        made = MadeStep(
+            step=step,
+            time=time.time(),
+            batch=batch,
+            result=result,
+            sequences=self.batches.size(step - 1),
+            seconds={"step": time.perf_counter() - started, **self.clock.take()},
+            loader_speed=read.tokens_per_s,
+            added=self.hooks.figures(step),
+        )
+        self.settle()
+        self._unsettled = made
+        if self.ranks.device.type != "cuda":
+            self.settle()
+
+    def settle(self) -> None:
+        """Counts the last step and writes its line, if that was put off; called before its figures are needed."""
+        made, self._unsettled = self._unsettled, None
+        if made is None:
+            return
+        self._count(made)
         if self.ranks.rank == 0:
-            self._report(
-                {
-                    "time": time.time(),
-                    "loss": float(sums[1]) / max(1, tokens),
-                    "objective": float(sums[0]),
-                    "log_partition_squared": float(sums[2]) / max(1, tokens),
-                    "learning_rate": rates,
-                    "gradient_norm": norm,
-                    "skipped": not finite,
-                    "skipped_steps": self.step - self.updates,
-                    "tokens": tokens,
-                    "tokens_total": self.tokens,
-                    "tokens_per_s": tokens / seconds,
-                    "mfu": tokens / seconds * flops_per_token(self.model_config) / self.peak_flops,
-                    "seconds": {"step": seconds, **self.clock.take()},
-                    "memory_gb": float(sums[3]) / 1e9,
-                    "sequences": self.batches.size(self.step - 1),
-                    "data": {"stall_seconds": stall, "tokens_per_s": read.tokens_per_s},
-                    "mixture": mixture,
-                    "router": router,
-                    **added,
-                }
-            )
+            skipped = made.step - self.updates
+            line = metrics_line(made, tokens_total=self.tokens, skipped_steps=skipped, speed=self.speed)
+            self.metrics.append(made.step, line)
+            tell_people(made.step, self.training.steps, line, self.training.log_every, self._run.progress)
         if self.skipped_in_a_row >= self.training.skips_in_a_row:
             raise StepError(
-                f"{self.skipped_in_a_row} steps in a row, the last of them step {self.step}, had a loss or gradient "
+                f"{self.skipped_in_a_row} steps in a row, the last of them step {made.step}, had a loss or gradient "
                 "that is not finite; the weights are those of before them. Lower the learning rate, clip gradients, or "
                 "look at the data."
             )
 
-    def _count(self, tokens: int, finite: bool) -> None:
-        self.step += 1
-        if finite:
+    def _count(self, made: MadeStep) -> None:
+        if made.result.finite:
             self.updates += 1
-            self.tokens += tokens
+            self.tokens += made.batch.tokens
             self.skipped_in_a_row = 0
             return
         self.skipped_in_a_row += 1
         if self.ranks.rank == 0:
-            logger.warning("step %d is skipped: its loss or gradient is not finite", self.step)
-
-    def _report(self, figures: dict[str, Any]) -> None:
-        self.metrics.append(self.step, figures)
-        total = self.training.steps
-        shown = {name: figures[name] for name in ("loss", "tokens_per_s") if math.isfinite(figures[name])}
-        self._run.progress(self.step, total, "steps", **shown)
-        if self.step % self.training.log_every == 0 or self.step in (1, total):
-            logger.info(
-                "step %d of %d: loss %.4f, gradient norm %.3f, %.0f tokens/s, MFU %.1f%%",
-                self.step,
-                total,
-                figures["loss"],
-                figures["gradient_norm"],
-                figures["tokens_per_s"],
-                100 * figures["mfu"],
-            )
-
-    def _global_counts(self, batches: Sequence[Batch]) -> tuple[int, dict[str, int]]:
-        """Real tokens of the global batch, and its sequences by mixture component."""
-        counts = np.zeros(1 + len(self.components), dtype=np.int64)
-        for batch in batches:
-            counts[0] += int(batch.loss_mask.sum())
-            counts[1:] += np.bincount(batch.components, minlength=len(self.components))
-        summed = self.ranks.sum(torch.from_numpy(counts)).tolist()
-        return summed[0], dict(zip(self.components, summed[1:], strict=True))
+            logger.warning("step %d is skipped: its loss or gradient is not finite", made.step)
 
     def total_loss(self, step: int, result: LossSums) -> Tensor:
         """The sum that is differentiated; a seam for what must be added to it, or for a test to disturb."""
@@ -301,4 +295,5 @@ class TrainingLoop:
             batch=self.micro_batches[0][1],
             sequences=self.training.validation.sequences,
             vocab_size=self.model_config.vocab_size,
+            at_border=lambda: agree_to_stop(self.ranks, self._run.stop_requested()),
         )

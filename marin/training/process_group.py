@@ -33,9 +33,13 @@ class RankContext:
         return Ranks(rank=self.rank, world_size=self.world_size, group=self.group)
 
     def sum(self, values: Tensor) -> Tensor:
-        """`values` (on the CPU) summed over all ranks, in place; returned for convenience."""
+        """`values`, on the CPU or on this rank's device, summed over all ranks, in place; returned for convenience.
+
+        On a device the sum is queued there: nothing waits for it.
+        """
         if self.world_size > 1:
-            dist.all_reduce(values, op=dist.ReduceOp.SUM, group=self.group)
+            group = self.group if values.device.type == "cpu" else dist.group.WORLD
+            dist.all_reduce(values, op=dist.ReduceOp.SUM, group=group)
         return values
 
     def largest(self, value: int) -> int:

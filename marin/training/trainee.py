@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from marin.execution import derive_seed
@@ -32,15 +33,15 @@ class Trainee:
         self.reducer = reducer
         self.compute_dtype = compute_dtype
 
-    def update(self, norm: float, clip: float | None) -> None:
+    def update(self, norm: Tensor, clip: float | None) -> None:
         """One optimizer step, with the gradient of this norm scaled down to `clip` when it is given and exceeded."""
-        if clip is not None and norm > clip:
-            clip_gradients(self.model, torch.tensor(norm), clip)
+        if clip is not None:
+            clip_gradients(self.model, norm, clip)
         self.optimizer.step()
 
-    def gradient_norm(self) -> float:
-        """Norm of the gradient over all parameters and ranks; the same on every rank."""
-        return float(gradient_norm(self.model))
+    def gradient_norm(self) -> Tensor:
+        """Norm of the gradient over all parameters and ranks, 0-d; the same on every rank."""
+        return gradient_norm(self.model)
 
     def drop_gradients(self) -> None:
         """Leaves no gradient."""

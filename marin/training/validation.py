@@ -37,20 +37,27 @@ class SourceLoss:
 
 
 def validate(
-    model: nn.Module, heldout: HeldOut, ranks: RankContext, *, batch: int, sequences: int, vocab_size: int
+    model: nn.Module,
+    heldout: HeldOut,
+    ranks: RankContext,
+    *,
+    batch: int,
+    sequences: int,
+    vocab_size: int,
+    at_border: Callable[[], None] = lambda: None,
 ) -> dict[str, SourceLoss]:
     """The loss of each source on its first `sequences` sequences, `batch` at a time; every rank gets the sums over
     all.
 
     Batches are dealt out to the ranks in turn. A rank that has none left goes through the model with an empty copy,
-    since the exchange of experts needs every rank.
+    since the exchange of experts needs every rank. Before each round every rank calls `at_border`, which may raise.
     """
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
             return {
-                source: _source_loss(model, batches(batch, sequences), ranks, vocab_size)
+                source: _source_loss(model, batches(batch, sequences), ranks, vocab_size, at_border)
                 for source, batches in heldout.items()
             }
     finally:
@@ -71,10 +78,17 @@ def summarise(losses: Mapping[str, SourceLoss], step: int, started: float) -> di
     }
 
 
-def _source_loss(model: nn.Module, batches: Iterator[Batch], ranks: RankContext, vocab_size: int) -> SourceLoss:
+def _source_loss(
+    model: nn.Module,
+    batches: Iterator[Batch],
+    ranks: RankContext,
+    vocab_size: int,
+    at_border: Callable[[], None],
+) -> SourceLoss:
     sums = torch.zeros(2, dtype=torch.float64)
     counts = np.zeros(vocab_size, dtype=np.int64)
     while round_ := list(islice(batches, ranks.world_size)):
+        at_border()
         idle = ranks.rank >= len(round_)
         own = _emptied(round_[0]) if idle else round_[ranks.rank]
         result = model(*on_device(own, ranks.device))

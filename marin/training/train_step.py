@@ -1,0 +1,95 @@
+"""One optimizer step over a global batch: gradients, the ranks' agreement that they are finite, update, routing.
+
+On CUDA nothing here waits for the device but what the update itself decides on the host; the figures stay there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from marin.model.outputs import LossSums
+from marin.training.global_batch import GlobalBatch
+from marin.training.process_group import RankContext
+from marin.training.tensors import on_device
+from marin.training.throughput import PhaseClock
+from marin.training.trainee import Trainee
+
+OBJECTIVE, NLL, LOG_PARTITION, BAD_NORMS = range(4)
+"""Places in `StepResult.sums`."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step gave.
+
+    Attributes:
+        sums: [4], float64, over all ranks: the objective (divided by the batch's real tokens), the summed loss of the
+            real tokens, their summed squared log-partition, and the number of ranks whose gradient norm is not finite.
+        norm: 0-d, norm of the whole gradient.
+        finite: whether all of them are finite, and so whether the update was made; the same on every rank.
+        rates: learning rate of each group of parameters.
+        router: routing of the step; empty for a skipped one.
+    """
+
+    sums: Tensor
+    norm: Tensor
+    finite: bool
+    rates: dict[str, float]
+    router: dict[str, Any]
+
+
+def gradients(
+    trainee: Trainee,
+    batch: GlobalBatch,
+    ranks: RankContext,
+    clock: PhaseClock,
+    total_loss: Callable[[LossSums], Tensor],
+) -> Tensor:
+    """Leaves the gradients of the whole batch and returns this rank's part of the sums of `StepResult`.
+
+    What is differentiated is `total_loss` of each micro-batch over the real tokens of the whole batch.
+    """
+    sums = torch.zeros(4, dtype=torch.float64, device=ranks.device)
+    for part in batch.micro_batches:
+        with clock.phase("forward"):
+            result: LossSums = trainee.model(*on_device(part, ranks.device))
+            total = total_loss(result) / max(1, batch.tokens)
+        with clock.phase("backward"):
+            torch.autograd.backward(total)
+        figures = (total, result.nll_sum, result.z_sum)
+        sums[:BAD_NORMS] += torch.stack([figure.detach().double() for figure in figures])
+    return sums
+
+
+def update(
+    trainee: Trainee,
+    sums: Tensor,
+    ranks: RankContext,
+    clock: PhaseClock,
+    *,
+    share: float,
+    remaining: float,
+    clip: float | None,
+) -> StepResult:
+    """Makes the update if everything is finite on every rank, and leaves no gradient either way.
+
+    `share` of the peak learning rates, `remaining` share of the run for decays that are annealed, `clip` the largest
+    norm of the gradient.
+    """
+    with clock.phase("optimizer"):
+        norm = trainee.gradient_norm()
+        sums[BAD_NORMS] = ~torch.isfinite(norm)
+        ranks.sum(sums)
+        finite = bool((torch.isfinite(sums).all() & (sums[BAD_NORMS] == 0)).item())
+        rates = trainee.set_rates(share, remaining)
+        if finite:
+            trainee.update(norm, clip)
+        trainee.drop_gradients()
+    with clock.phase("router"):
+        router = trainee.finish_routing(update=finite)
+    return StepResult(sums, norm, finite, rates, router)
