@@ -5,6 +5,8 @@ Shape letters: see `marin.model.outputs`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -23,6 +25,7 @@ class Attention(nn.Module):
     def __init__(self, config: ModelConfig, layer: int, compute: ComputeConfig) -> None:
         super().__init__()
         self.compute = compute
+        self.attend: Callable[..., Tensor] = attend
         self.head_dim = config.head_dim
         self.eps = config.norm_eps
         self.query_scale = config.query_scale
@@ -55,6 +58,6 @@ class Attention(nn.Module):
         if self.rotary is not None:
             rotation = packing.rotation_BTP(*self.rotary, u_BTD.dtype)
             q, k = rotate(q, rotation), rotate(k, rotation)
-        y = attend(q, k, v, packing, self.window, self.compute)
+        y = self.attend(q, k, v, packing, self.window, self.compute)
         gate_BTH = None if self.head_gate is None else 2 * torch.sigmoid(F.linear(u_BTD, self.head_gate))
         return F.linear(finished(y, v, gate_BTH, exclusive=self.exclusive).flatten(2), self.output)

@@ -5,6 +5,9 @@ Shape letters: see `marin.model.outputs`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from torch import Tensor, nn
 
 from marin.model.attention import Attention
@@ -30,13 +33,21 @@ class Block(nn.Module):
             SharedExperts(config.width, config.shared_experts * config.shared_width) if config.shared_experts else None
         )
         self.moe_convolution = convolution_of(config, config.width)
+        self.beside: Callable[[Callable[[Tensor], Tensor], Tensor], Callable[[], Tensor]] = when_asked
+        """How the shared experts run beside the routed ones."""
 
     def forward(self, x_BTD: Tensor, packing: Packing) -> Tensor:
         """Add the block's two contributions to the stream."""
         x_BTD = x_BTD + self.attention_convolution(self.attention(self.attention_norm(x_BTD), packing), packing)
         m_ND = self.moe_norm(x_BTD).flatten(0, 1)
+        shared = None if self.shared is None else self.beside(self.shared, m_ND)
         y_ND = self.moe(m_ND)
-        if self.shared is not None:
-            y_ND = y_ND + self.shared(m_ND)
+        if shared is not None:
+            y_ND = y_ND + shared()
         x_BTD = x_BTD + self.moe_convolution(y_ND.view_as(x_BTD), packing)
         return x_BTD
+
+
+def when_asked(function: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], Tensor]:
+    """Nothing runs beside anything: `function(x)` is computed when its result is asked for."""
+    return partial(function, x)

@@ -32,6 +32,13 @@ def role_of(name: str) -> Role:
     return Role.MATRIX
 
 
+def is_wide(name: str) -> bool:
+    """True for a parameter that enters the forward pass in at least fp32, whatever type matrices are multiplied in:
+    gains, which scale statistics of that type, and the router's weight.
+    """
+    return name.endswith(("gain", "router.weight"))
+
+
 def matrices_per_row(name: str, config: ModelConfig) -> int:
     """Matrices that lie one below the other in a 2-D parameter, or in each expert's slice of a stack of experts."""
     if name.endswith("experts.gate_up"):

@@ -99,15 +99,19 @@ class Router(nn.Module):
     def forward(self, m_ND: Tensor) -> Routing:
         """Experts and combine weights for normalised tokens."""
         logits_NE = F.linear(at_least_fp32(m_ND), at_least_fp32(self.weight))
-        k = self.experts_per_token
-        with torch.no_grad():
-            top = torch.topk(logits_NE + self.bias, k + 1, dim=-1)
-            experts_NK, threshold_N1 = top.indices[:, :k], top.values[:, k:]
+        experts_NK, threshold_N1 = self.choose(logits_NE)
         weights_NK = self._weights(logits_NE.gather(1, experts_NK))
         if self.training and not self._recomputing:
             with torch.no_grad():
                 self._count(logits_NE.detach(), experts_NK, threshold_N1)
         return Routing(experts_NK, weights_NK)
+
+    @torch.no_grad()
+    def choose(self, logits_NE: Tensor) -> tuple[Tensor, Tensor]:
+        """The chosen experts of every token, and its threshold: the largest biased logit that was not chosen."""
+        k = self.experts_per_token
+        top = torch.topk(logits_NE + self.bias, k + 1, dim=-1)
+        return top.indices[:, :k], top.values[:, k:]
 
     def _weights(self, chosen_NK: Tensor) -> Tensor:
         """Combine weights that sum to the routing scale, from the unbiased logits of the chosen experts."""

@@ -10,20 +10,44 @@ from marin.model.config import ModelConfig
 
 
 class Precision(StrEnum):
-    """Type that matrices are multiplied in; weights, router, statistics and loss are at least fp32 always."""
+    """Type that matrices are multiplied in; weights, gains, router, statistics and loss are at least fp32 always."""
 
     AUTO = "auto"
     """bf16 on CUDA cards that have it, fp32 elsewhere."""
     FP32 = "fp32"
     BF16 = "bf16"
+    FP16 = "fp16"
+    """For cards without bf16; its range is small, so the loss must be scaled."""
 
 
 class Recompute(StrEnum):
-    """Which activations are made again in the backward pass."""
+    """Which activations are made again in the backward pass. The expert exchange never happens again."""
 
     NONE = "none"
+    SELECTIVE = "selective"
+    """The input of every block, and what attention needs for its own backward pass, are kept; with ep > 1 also the rows
+    that the exchange brought.
+    """
     FULL = "full"
-    """Only the input of every block is kept."""
+    """The input of every block is kept; with ep > 1 also the rows that the exchange brought."""
+
+
+@dataclass(frozen=True)
+class OverlapConfig:
+    """What waits for what within a step; never changes what is computed beyond rounding."""
+
+    prefetch_blocks: int = 1
+    """CUDA: blocks whose parameters are gathered ahead of the one that is computed, in both passes."""
+    shared_experts: bool = True
+    """CUDA: shared experts are computed on a stream of their own while tokens travel to the routed ones."""
+    reduce_every_micro_batch: bool = False
+    """Sum gradients over the ranks after every micro-batch and not only after the last: more traffic, but no rank
+    holds the gradients of whole units between two micro-batches.
+    """
+
+    def __post_init__(self) -> None:
+        if self.prefetch_blocks < 0:
+            raise ValueError(f"overlap.prefetch_blocks is {self.prefetch_blocks}; give 0 to gather nothing ahead")
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ Shape letters: see `marin.model.outputs`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from marin.model.dispatch import Dispatched, Order, gather, sort_by_expert, spread
-from marin.parallel.compat import exchange_rows
+from marin.parallel.exchange_clock import ExchangeClock
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class AllToAllDispatcher:
     """
 
     group: dist.ProcessGroup
+    clock: ExchangeClock = field(default_factory=ExchangeClock, compare=False)
 
     def dispatch(self, x_NL: Tensor, experts_NK: Tensor, experts: int) -> Dispatched:
         """Sort by expert, send each run to its rank, and group what arrives by local expert."""
@@ -44,7 +45,7 @@ class AllToAllDispatcher:
         received_RE = torch.empty_like(sent_RE)
         dist.all_to_all_single(received_RE, sent_RE, group=self.group)
         sent, received = torch.stack((sent_RE.sum(1), received_RE.sum(1))).tolist()
-        arrived = exchange_rows(spread(x_NL, order), received, sent, self.group)
+        arrived = self.clock.exchange("dispatch", spread(x_NL, order), received, sent, self.group)
         # Rows arrive by sender, and by expert within each; the experts want them by expert alone.
         local = torch.arange(sent_RE.shape[1], device=x_NL.device).repeat(ranks)
         expert_R1 = local.repeat_interleave(received_RE.flatten(), output_size=sum(received)).unsqueeze(1)
@@ -55,7 +56,7 @@ class AllToAllDispatcher:
         """Send every row back to where it came from, then sum each token's rows with their weights."""
         exchange: Exchange = dispatched.exchange
         leaving = spread(rows_RL, _reversed(exchange.arrival))
-        returned = exchange_rows(leaving, exchange.sent, exchange.received, self.group)
+        returned = self.clock.exchange("combine", leaving, exchange.sent, exchange.received, self.group)
         return gather(returned, weights_NK, dispatched.order)
 
 

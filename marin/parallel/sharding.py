@@ -1,35 +1,39 @@
-"""Applies a plan to a model from outside: experts over ep, everything over FSDP2, recompute, mixed precision."""
+"""Applies a plan to a model from outside: experts over ep, everything over FSDP2, recompute, mixed precision.
+
+Every block is one unit of FSDP with up to three groups of parameters, each gathered and reduced in one collective: its
+experts on their mesh; what enters the forward pass in fp32, when matrices are multiplied in half precision; the rest.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
-from torch.utils.checkpoint import checkpoint
 
 from marin.model.block import Block
-from marin.model.packing import Packing
+from marin.model.parameters import is_wide
 from marin.model.transformer import Transformer
-from marin.parallel.config import Precision, Recompute
+from marin.parallel.compat import add_parameter_group, is_split_inside
+from marin.parallel.config import OverlapConfig, Precision, Recompute
 from marin.parallel.exchange import AllToAllDispatcher
 from marin.parallel.meshes import Meshes
+from marin.parallel.overlap import prefetch_blocks, shared_beside_exchange
+from marin.parallel.recompute import apply_recompute
 
 logger = logging.getLogger(__name__)
+
+HALF = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 
 
 def compute_dtype(precision: Precision, device_type: str) -> torch.dtype | None:
     """The type to multiply matrices in, None for the type that the weights have."""
-    if precision is Precision.FP32:
-        return None
-    if precision is Precision.BF16:
-        return torch.bfloat16
-    if device_type == "cuda" and torch.cuda.is_bf16_supported():
+    if precision in HALF:
+        return HALF[precision]
+    if precision is Precision.AUTO and device_type == "cuda" and torch.cuda.is_bf16_supported():
         return torch.bfloat16
     return None
 
@@ -40,6 +44,7 @@ def parallelise(
     *,
     precision: Precision = Precision.AUTO,
     recompute: Recompute = Recompute.NONE,
+    overlap: OverlapConfig = OverlapConfig(),
 ) -> Transformer:
     """Divide `model` (still on the meta device, or the same on every rank) over the meshes, in place.
 
@@ -48,56 +53,59 @@ def parallelise(
     meshes.plan.check(model.config, meshes.plan.world_size)
     if meshes.plan.ep > 1:
         model.set_dispatcher(AllToAllDispatcher(meshes.expert_parallel.get_group()))
-    apply_recompute(model, recompute)
+    apply_recompute(model, recompute, exchanges=meshes.plan.ep > 1)
     dtype = compute_dtype(precision, meshes.device_type)
-    half = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=None if dtype is None else torch.float32)
-    whole = MixedPrecisionPolicy(cast_forward_inputs=False)
-    for block in _blocks(model):
+    blocks = list(_blocks(model))
+    for block in blocks:
         if meshes.plan.ep > 1:
             _divide_experts(block.moe.experts, meshes)
-        fully_shard(block.moe.experts, mesh=meshes.expert_shard, mp_policy=half)
-        if dtype is not None:
-            # The router multiplies in fp32, so its weight must not be gathered in half precision.
-            fully_shard(block.moe.router, mesh=meshes.dense_shard, mp_policy=whole)
-        fully_shard(block, mesh=meshes.dense_shard, mp_policy=half)
-    fully_shard(model, mesh=meshes.dense_shard, mp_policy=half)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            # Gloo knows no pre-multiplied sum, and the loss is already divided by the global count.
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)
+        _shard_unit(block, meshes, dtype, experts=list(block.moe.experts.parameters()))
+    _shard_unit(model, meshes, dtype)
+    for module in _units(model):
+        # Gloo knows no pre-multiplied sum, and the loss is already divided by the global count.
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)
+    if meshes.device_type == "cuda":
+        prefetch_blocks(blocks, overlap.prefetch_blocks)
+        if overlap.shared_experts and meshes.plan.ep > 1:
+            shared_beside_exchange(blocks)
     logger.info("parallel plan: %s; compute %s; recompute %s", meshes.plan, dtype or "as stored", recompute.value)
     return model
 
 
-def apply_recompute(model: Transformer, recompute: Recompute) -> None:
-    """Let every block keep only its input and make the rest again in the backward pass, counting no token twice."""
-    if recompute is Recompute.NONE:
-        return
-    for block in _blocks(model):
-        block.forward = _recomputed(block)  # type: ignore[method-assign]  # a wrapper module would rename weights
+def _shard_unit(
+    unit: nn.Module, meshes: Meshes, dtype: torch.dtype | None, experts: Sequence[nn.Parameter] = ()
+) -> None:
+    """Make a unit of FSDP of what no unit inside of it has."""
+    half = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=None if dtype is None else torch.float32)
+    inner = {p for module in unit.modules() if isinstance(module, FSDPModule) for p in module.parameters()}
+    own = [(name, p) for name, p in unit.named_parameters() if p not in inner and p not in set(experts)]
+    wide = [p for name, p in own if dtype is not None and is_wide(name)]
+    fully_shard(unit, mesh=meshes.dense_shard, mp_policy=half, ignored_params={*experts, *wide})
+    assert isinstance(unit, FSDPModule)
+    if wide:
+        add_parameter_group(unit, wide, meshes.dense_shard, MixedPrecisionPolicy())
+    if experts:
+        add_parameter_group(unit, experts, meshes.expert_shard, half)
 
 
-def _recomputed(block: Block) -> Any:
-    plain = block.forward
-    router = block.moe.router
-
-    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-        return nullcontext(), router.recomputing()
-
-    def forward(x_BTD: Tensor, packing: Packing) -> Tensor:
-        if not torch.is_grad_enabled():
-            return plain(x_BTD, packing)
-        y: Tensor = checkpoint(plain, x_BTD, packing, use_reentrant=False, context_fn=contexts)
-        return y
-
-    return forward
+def set_last_micro_batch(model: nn.Module, last: bool, overlap: OverlapConfig = OverlapConfig()) -> None:
+    """Say before a micro-batch whether it is a step's last. Only then gradients are summed over the ranks, unless
+    `overlap` wants it every time; until then a rank holds the gradients of whole units.
+    """
+    for module in _units(model):
+        module.set_requires_gradient_sync(last or overlap.reduce_every_micro_batch, recurse=False)
+        module.set_is_last_backward(last)
 
 
 def _divide_experts(experts: nn.Module, meshes: Meshes) -> None:
     for name, parameter in list(experts.named_parameters()):
         divided = distribute_tensor(parameter.detach(), meshes.expert_parallel, [Shard(0)])
         experts.register_parameter(name, nn.Parameter(divided))
+
+
+def _units(model: nn.Module) -> Iterator[FSDPModule]:
+    return (module for module in model.modules() if isinstance(module, FSDPModule))
 
 
 def _blocks(model: Transformer) -> Iterator[Block]:
@@ -109,3 +117,24 @@ def _blocks(model: Transformer) -> Iterator[Block]:
 def local_of(tensor: Tensor) -> Tensor:
     """The part of a tensor that lies on this rank."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def own_rows(tensor: Tensor) -> slice:
+    """Which rows of the whole tensor `local_of(tensor)` are: all of a plain one, an empty slice where none lie here.
+
+    Parameters are divided along their first dimension only: experts first over ep and each part then over efsdp,
+    everything else over dp_shard, in parts of equal size but for the last ones.
+    """
+    start, stop = 0, tensor.shape[0] if tensor.dim() else 1
+    if not isinstance(tensor, DTensor):
+        return slice(start, stop)
+    mesh = tensor.device_mesh
+    sharding = [dim for dim, placement in enumerate(tensor.placements) if not placement.is_replicate()]
+    for dim in sorted(sharding, key=lambda dim: is_split_inside(tensor.placements[dim])):
+        placement = tensor.placements[dim]
+        if not (isinstance(placement, Shard) and placement.dim == 0):
+            raise ValueError(f"a tensor of placements {tensor.placements} is not divided by rows")
+        share = -(-(stop - start) // mesh.size(dim))
+        first = start + mesh.get_local_rank(dim) * share
+        start, stop = min(first, stop), min(first + share, stop)
+    return slice(start, stop)
