@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from marin.checkpoint.config import CheckpointPolicy
 from marin.model.config import BalancingConfig, ModelConfig
 from marin.optim.config import OptimizerConfig
 from marin.parallel.config import ParallelPlan
 from marin.tokens.mixture.loader import Batch
-from marin.training.config import CheckpointPolicy, TrainingConfig, ValidationGrid
+from marin.training.config import TrainingConfig, ValidationGrid
 from marin.training.job import run_identity
 
 VOCABULARY = 32
@@ -98,6 +99,20 @@ def toy_heldout(count: int, size: int, sequences: int) -> Iterator[Batch]:
 
 
 @dataclass(frozen=True)
+class Signalled:
+    """Where one rank waits for a signal: it writes its process id to `note` and goes on when it was asked to stop.
+
+    `place` is "step", "evaluation" or "save"; `after` the number of finished steps then, but for the evaluation, which
+    is the one after that step.
+    """
+
+    place: str
+    after: int
+    rank: int
+    note: str
+
+
+@dataclass(frozen=True)
 class ToyTask:
     """One gang's life. `stop_after`: raise after the step's metrics, as a kill between two saves would."""
 
@@ -112,6 +127,7 @@ class ToyTask:
     """(step, rank) pairs whose loss is made infinite."""
     double: bool = True
     mixture: str = "toy"
+    signalled: Signalled | None = None
 
 
 @dataclass(frozen=True)
@@ -138,11 +154,14 @@ def train_toy(task: ToyTask) -> ToyResult:
     import torch
 
     from marin.training.environment import RankEnvironment
+    from marin.training.hooks import Hook
     from marin.training.loop import TrainingLoop
     from marin.training.metrics import read_segments
     from marin.training.process_group import process_group
+    from marin.training.stopping import signals_to
     from marin.training.trainee import build_trainee
     from tests.checkpoint.holder import holder
+    from tests.training.waiting import WaitsForSignal
 
     steps: list[tuple[int, list[int], str, str]] = []
 
@@ -163,6 +182,14 @@ def train_toy(task: ToyTask) -> ToyResult:
         plan = task.plan or ParallelPlan(dp_shard=ranks.world_size)
         training = _with_plan(task.training, plan)
         run = holder(task.prefix, epoch=task.epoch, workers=ranks.world_size)
+        heldout = {name: partial(toy_heldout, count) for name, count in task.heldout}
+        hooks: list[Hook] = []
+        if task.signalled is not None and task.signalled.rank == ranks.rank:
+            waiting = WaitsForSignal(task.signalled, run.stop)
+            heldout = {name: partial(waiting.heldout, batches) for name, batches in heldout.items()}
+            hooks = [waiting]
+        elif task.signalled is not None:
+            hooks = [WaitsForSignal(None, run.stop)]
         trainee = build_trainee(task.model, training, ranks, dtype=torch.float64 if task.double else torch.float32)
         loop = ToyLoop(
             model=task.model,
@@ -170,12 +197,14 @@ def train_toy(task: ToyTask) -> ToyResult:
             identity=run_identity(task.model, training, task.mixture),
             source=ToySource(),
             components=COMPONENTS,
-            heldout={name: partial(toy_heldout, count) for name, count in task.heldout},
+            heldout=heldout,
             trainee=trainee,
             ranks=ranks,
             run=run,
+            hooks=hooks,
         )
-        result = loop.run()
+        with signals_to(run.stop):
+            result = loop.run()
         return ToyResult(
             lines=list(read_segments(run.state.store, result.progress.metrics)) if ranks.rank == 0 else [],
             validations=list(result.progress.validations),
