@@ -31,13 +31,13 @@ def add_parameter_group(
     So one module has groups of another type or on another mesh without modules of their own in between: they are
     gathered when the module starts, and recomputation inside of the module gathers nothing again.
     """
+    from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
     from torch.distributed.fsdp._fully_shard._fsdp_init import (
         _get_device_from_mesh,
         _get_mesh_info,
         _get_post_forward_mesh_info,
         _init_param_group,
     )
-    from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
 
     info = _get_mesh_info(mesh)
     assert isinstance(info, FSDPMeshInfo)

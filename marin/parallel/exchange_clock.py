@@ -38,7 +38,7 @@ class ExchangeClock:
         out = exchange_rows(rows, received, sent, group)
         self._leave()
         node = out.grad_fn
-        while node is not None and "AllToAll" not in node.name():
+        while node is not None and "all_to_all" not in node.name():
             node = node.next_functions[0][0] if node.next_functions else None
         if node is not None:
             node.register_prehook(lambda grads: self._enter(f"{what}, backward", on_device))
