@@ -31,11 +31,14 @@ class FinishMark:
 
     step: int
     files: tuple[WrittenFile, ...]
+    permanent: bool = False
+    """Whether it stays for ever, as a point to fork from."""
 
     def to_bytes(self) -> bytes:
         """The mark as an indented JSON object."""
         files = [{"name": file.name, "size": file.size, "sha256": file.sha256} for file in self.files]
-        return json.dumps({"format": FORMAT, "step": self.step, "files": files}, indent=1).encode()
+        content = {"format": FORMAT, "step": self.step, "permanent": self.permanent, "files": files}
+        return json.dumps(content, indent=1).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> FinishMark:
@@ -45,7 +48,7 @@ class FinishMark:
             if parsed["format"] != FORMAT:
                 raise ValueError(f"format {parsed['format']!r} is not {FORMAT}")
             files = tuple(WrittenFile(str(f["name"]), int(f["size"]), str(f["sha256"])) for f in parsed["files"])
-            return cls(step=int(parsed["step"]), files=files)
+            return cls(step=int(parsed["step"]), files=files, permanent=bool(parsed.get("permanent", False)))
         except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise ValueError(f"the finish mark cannot be read: {error!r}") from error
 
@@ -60,6 +63,16 @@ class FoundCheckpoint:
     mark: FinishMark
     keys: Mapping[str, str]
     """Store key of each file by its name inside the checkpoint, the mark included."""
+
+    @property
+    def permanent(self) -> bool:
+        """Whether it stays for ever."""
+        return self.mark.permanent
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files but the mark."""
+        return sum(file.size for file in self.mark.files)
 
     def describe(self) -> str:
         """Words for a log line."""
@@ -85,15 +98,15 @@ class Survey:
     skipped: tuple[SkippedCheckpoint, ...]
 
 
-def survey(state: StateFolder) -> Survey:
-    """Lists the state once, reads the finish marks, and sorts complete from incomplete checkpoints.
+def survey(state: StateFolder, root: str = ROOT) -> Survey:
+    """Lists the state once, reads the finish marks below `root`, and sorts complete from incomplete checkpoints.
 
     Newest is the highest step; of one step, the one of the highest epoch. Reads no tensor: digests are checked by
     whoever restores.
     """
     folders: dict[tuple[int, str], dict[str, FoundFile]] = {}
-    for file in state.find(f"{ROOT}/*"):
-        folder, _, name = file.name.removeprefix(f"{ROOT}/").partition("/")
+    for file in state.find(f"{root}/*"):
+        folder, _, name = file.name.removeprefix(f"{root}/").partition("/")
         folders.setdefault((file.epoch, folder), {})[name] = file
     complete: list[FoundCheckpoint] = []
     skipped: list[SkippedCheckpoint] = []

@@ -7,7 +7,6 @@ renamed or written twice.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 from collections.abc import Callable, Generator
@@ -25,37 +24,29 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from marin.checkpoint.completeness import WrittenFile
 from marin.checkpoint.layout import TENSOR_INDEX
-from marin.checkpoint.state_folder import ByteSink
+from marin.checkpoint.state_folder import FileSink
 
 ROOT = "checkpoint"
 """The only folder of the file system below; what lies in it is addressed by file name."""
 
 
-class CountedSink:
-    """The stream that torch writes to: counts and hashes, and leaves closing to the file system."""
+class OpenSink:
+    """The stream that torch writes to: leaves counting, hashing and closing to the store's writer."""
 
-    def __init__(self, sink: ByteSink) -> None:
+    def __init__(self, sink: FileSink) -> None:
         self._sink = sink
-        self._hash = hashlib.sha256()
-        self._size = 0
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self._sink.write(view if view.contiguous else bytes(view))  # type: ignore[arg-type]  # any buffer will do
-        self._hash.update(view)
-        self._size += len(view)
         return len(view)
 
     def tell(self) -> int:
-        return self._size
+        return self._sink.size
 
     def flush(self) -> None: ...
 
     def close(self) -> None: ...
-
-    def written(self, name: str) -> WrittenFile:
-        """What was written so far."""
-        return WrittenFile(name=name, size=self._size, sha256=self._hash.hexdigest())
 
 
 class StoreFiles(FileSystemBase):
@@ -64,7 +55,7 @@ class StoreFiles(FileSystemBase):
     def __init__(
         self,
         *,
-        write: Callable[[str], AbstractContextManager[ByteSink]] | None = None,
+        write: Callable[[str], AbstractContextManager[FileSink]] | None = None,
         read: Callable[[str], BinaryIO] | None = None,
     ) -> None:
         self._write = write
@@ -83,9 +74,13 @@ class StoreFiles(FileSystemBase):
         if self._write is None:
             raise ValueError(f"{name} is to be written into a checkpoint that is being read")
         with self._write(name) as sink:
-            counted = CountedSink(sink)
-            yield counted
-        self.written.append(counted.written(name))
+            yield OpenSink(sink)
+        self.written.append(WrittenFile(name=name, size=sink.size, sha256=sink.sha256))
+
+    def write(self, name: str, data: bytes) -> None:
+        """A whole small file."""
+        with self.create_stream(name, "wb") as stream:
+            stream.write(data)
 
     def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str:
         return f"{os.fspath(path)}/{suffix}"

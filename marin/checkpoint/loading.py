@@ -21,7 +21,7 @@ def load_model(checkpoint: Checkpoint, device: str = "cpu") -> Transformer:
     """
     import torch
 
-    from marin.checkpoint.store import load_tensors, stored_forms
+    from marin.checkpoint.reading import load_tensors, stored_forms
     from marin.checkpoint.tensors import MODEL, announce_loaded, model_tensors
     from marin.model.transformer import Transformer
 

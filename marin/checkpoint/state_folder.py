@@ -13,6 +13,18 @@ class ByteSink(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
 
+class FileSink(ByteSink, Protocol):
+    """A sink that becomes a file of the state when it is closed."""
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+
+    @property
+    def sha256(self) -> str:
+        """In hex, once it is closed."""
+
+
 class FoundFile(Protocol):
     """One object of the resumable state: its name inside its epoch, and where it lies in the store."""
 
@@ -45,7 +57,7 @@ class StateFolder(Protocol):
     @property
     def store(self) -> ObjectStore: ...
 
-    def write(self, name: str, /) -> AbstractContextManager[ByteSink]: ...
+    def write(self, name: str, /) -> AbstractContextManager[FileSink]: ...
 
     def create(self, name: str, data: bytes, /) -> object: ...
 

@@ -7,6 +7,7 @@ and steps follow the published rules (see marin.model and marin.optim).
 
 from __future__ import annotations
 
+from marin.checkpoint.config import CheckpointPolicy
 from marin.data.cells.config import QualityConfig, SampleConfig, TopicConfig
 from marin.data.consolidation.config import Policy
 from marin.data.crawl.config import ExtractConfig, external_crawl
@@ -27,7 +28,7 @@ from marin.recipes.scale import Scale
 from marin.recipes.small import small_seed
 from marin.tokens.shards.config import TokenizeConfig
 from marin.tokens.tokenizer.config import TokenizerConfig
-from marin.training.config import CheckpointPolicy, TrainingConfig, ValidationGrid
+from marin.training.config import TrainingConfig, ValidationGrid
 
 DUMP = "CC-MAIN-2026-30"
 WARCS = f"s3://commoncrawl/crawl-data/{DUMP}/segments/*/warc/*.warc.gz"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from marin.checkpoint.config import CheckpointPolicy
 from marin.data.cells.config import QualityConfig, SampleConfig, TopicConfig
 from marin.data.consolidation.config import Policy
 from marin.data.crawl.config import ExtractConfig, embedded_crawls
@@ -21,7 +22,7 @@ from marin.recipes.mixing import two_phases
 from marin.recipes.scale import Scale
 from marin.tokens.shards.config import TokenizeConfig
 from marin.tokens.tokenizer.config import TokenizerConfig
-from marin.training.config import CheckpointPolicy, TrainingConfig, ValidationGrid
+from marin.training.config import TrainingConfig, ValidationGrid
 
 ROOT_SEED = 535
 

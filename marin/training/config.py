@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from marin.checkpoint.config import CheckpointPolicy
 from marin.execution import runtime
 from marin.model.config import ComputeConfig
 from marin.optim.config import FINAL_SHARE, WARMUP_SHARE, OptimizerConfig, Schedule
-from marin.parallel.config import ParallelPlan, Precision, Recompute
+from marin.parallel.config import OverlapConfig, ParallelPlan, Precision, Recompute
 from marin.tokens.mixture.batches import BatchChange, BatchSchedule, check_batch_changes
 from marin.tokens.mixture.config import LoaderConfig
 from marin.training.watch.config import ProfileWindow, WatchConfig
@@ -37,26 +38,6 @@ class ValidationGrid:
 
 
 @dataclass(frozen=True)
-class CheckpointPolicy:
-    """How often the state is saved while the run goes on. The last step is always saved."""
-
-    every_steps: int = 100
-    keep_last: int = 2
-    """Complete checkpoints of this run that stay; older ones are removed."""
-    verify_digests: bool = True
-    """Read every file once before a restore and compare its sha256."""
-
-    def __post_init__(self) -> None:
-        if self.every_steps < 1:
-            raise ValueError(f"checkpoints.every_steps is {self.every_steps}; give at least 1")
-        if self.keep_last < 2:
-            raise ValueError(
-                f"checkpoints.keep_last is {self.keep_last}; at least 2 must stay: a holder that was taken for dead "
-                "may still remove one, and its successor may be loading that very one"
-            )
-
-
-@dataclass(frozen=True)
 class TrainingConfig:
     """One training run. Sequence length, z-loss weight and vocabulary are the model's."""
 
@@ -82,6 +63,7 @@ class TrainingConfig:
     parallel: ParallelPlan = runtime(ParallelPlan())
     recompute: Recompute = runtime(Recompute.NONE)
     compute: ComputeConfig = runtime(ComputeConfig())
+    overlap: OverlapConfig = runtime(OverlapConfig())
     checkpoints: CheckpointPolicy = runtime(CheckpointPolicy())
     loader: LoaderConfig = runtime(LoaderConfig())
     watch: WatchConfig = runtime(WatchConfig())

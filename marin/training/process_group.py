@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from marin.checkpoint.store import Ranks
+from marin.checkpoint.ranks import Ranks
 from marin.training.environment import RankEnvironment
 
 COLLECTIVE_TIMEOUT = datetime.timedelta(minutes=15)

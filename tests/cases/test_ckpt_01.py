@@ -10,7 +10,8 @@ import torch
 
 from marin.checkpoint.completeness import FoundCheckpoint
 from marin.checkpoint.layout import FINISH_MARK, TENSOR_INDEX, folder_of
-from marin.checkpoint.store import CheckpointStore, Ranks
+from marin.checkpoint.ranks import Ranks
+from marin.checkpoint.store import CheckpointStore
 from marin.execution.running.context import Run
 from tests.checkpoint.holder import holder
 from tests.checkpoint.test_store import progress_at

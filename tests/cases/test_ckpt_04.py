@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from marin.checkpoint.errors import KeyMismatch
-from marin.checkpoint.store import CheckpointStore, Ranks
+from marin.checkpoint.ranks import Ranks
+from marin.checkpoint.store import CheckpointStore
 from marin.checkpoint.tensors import create_optimizer_state, model_tensors, optimizer_tensors
 from tests.checkpoint.holder import holder
 from tests.checkpoint.test_store import progress_at

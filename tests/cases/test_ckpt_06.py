@@ -10,7 +10,7 @@ import torch
 
 from marin.checkpoint.completeness import survey
 from marin.checkpoint.errors import KeyMismatch
-from marin.checkpoint.store import load_tensors
+from marin.checkpoint.reading import load_tensors
 from marin.checkpoint.tensors import announce_loaded, model_tensors
 from marin.model.transformer import Transformer
 from tests.checkpoint.holder import holder

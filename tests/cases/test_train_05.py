@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from marin.checkpoint.completeness import survey
-from marin.checkpoint.store import load_tensors, stored_forms
+from marin.checkpoint.reading import load_tensors, stored_forms
 from tests.checkpoint.holder import holder
 from tests.training.rank_pool import RankFailed, shared_pool
 from tests.training.toy import ToyTask, toy_training, train_toy

@@ -14,7 +14,9 @@ from marin.checkpoint.completeness import FoundCheckpoint
 from marin.checkpoint.errors import CheckpointError, IdentityMismatch, KeyMismatch
 from marin.checkpoint.layout import folder_of, step_of
 from marin.checkpoint.progress import MetricsSegment, Progress, check_identity
-from marin.checkpoint.store import CheckpointStore, Ranks, load_tensors
+from marin.checkpoint.ranks import Ranks
+from marin.checkpoint.reading import load_tensors
+from marin.checkpoint.store import CheckpointStore
 from marin.checkpoint.tensors import create_optimizer_state, model_tensors, optimizer_tensors
 from marin.execution import LeaseLost
 from marin.execution.running.context import Run
@@ -122,15 +124,28 @@ def test_a_damaged_later_checkpoint_does_not_push_out_the_one_just_saved(url: st
     assert [found.step for found in store.survey().complete] == [4]
 
 
-def test_only_the_own_epochs_older_checkpoints_are_removed(url: str) -> None:
+def test_older_rolling_checkpoints_go_and_permanent_ones_stay(url: str) -> None:
     model, _ = trained()
-    store_of(holder(url, epoch=1)).save(model_tensors(model), progress_at(1))
     run = holder(url, epoch=2)
     kept = store_of(run, keep_last=2)
-    for step in (2, 3, 4, 5):
-        kept.save(model_tensors(model), progress_at(step))
-    assert [(found.step, found.epoch) for found in kept.survey().complete] == [(5, 2), (4, 2), (1, 1)]
+    for step in (2, 3, 4, 5, 6):
+        kept.save(model_tensors(model), progress_at(step), permanent=step % 3 == 0)
+    found = [(found.step, found.permanent) for found in kept.survey().complete]
+    assert found == [(6, True), (5, False), (4, False), (3, True)]
     assert not [file.name for file in run.state.find(f"{folder_of(2)}/*")]
+
+
+def test_what_earlier_epochs_left_goes_once_the_own_epoch_has_enough(url: str) -> None:
+    model, _ = trained()
+    earlier = store_of(holder(url, epoch=1))
+    earlier.save(model_tensors(model), progress_at(1))
+    earlier.save(model_tensors(model), progress_at(2), permanent=True)
+    later = store_of(holder(url, epoch=2), keep_last=2)
+    seen = []
+    for step in (3, 4):
+        later.save(model_tensors(model), progress_at(step))
+        seen.append([(found.step, found.epoch) for found in later.survey().complete])
+    assert seen == [[(3, 2), (2, 1), (1, 1)], [(4, 2), (3, 2), (2, 1)]]
 
 
 def test_a_save_without_the_lease_leaves_nothing_that_counts(url: str) -> None:

@@ -56,7 +56,8 @@ PAGES = PageSet(
 def untrained(tokenizer: Tokenizer) -> Checkpoint:
     """A model as it is before the first step, but with router biases, saved as training saves."""
     from marin.checkpoint.progress import Progress, as_json
-    from marin.checkpoint.store import CheckpointStore, Ranks
+    from marin.checkpoint.ranks import Ranks
+    from marin.checkpoint.store import CheckpointStore
     from marin.checkpoint.tensors import model_tensors
     from marin.model.transformer import Transformer
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from marin.checkpoint.config import CheckpointPolicy
 from marin.optim.config import OptimizerConfig
 from marin.tokens.mixture.batches import BatchChange
-from marin.training.config import CheckpointPolicy, TrainingConfig, ValidationGrid
+from marin.training.config import TrainingConfig, ValidationGrid
 
 
 def config(**fields: Any) -> TrainingConfig:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from marin.checkpoint.artifacts import Checkpoint
+from marin.checkpoint.config import CheckpointPolicy
 from marin.checkpoint.loading import load_model
 from marin.execution import Fleet, StepError, materialise, step
 from marin.optim.config import OptimizerConfig
@@ -23,7 +24,7 @@ from marin.tokens.mixture.loader import Batch, MixtureLoader, packed_batches
 from marin.tokens.mixture.steps import build_mixture
 from marin.tokens.shards.artifacts import TokenShards
 from marin.tokens.tokenizer.artifacts import Tokenizer
-from marin.training.config import CheckpointPolicy, TrainingConfig, ValidationGrid
+from marin.training.config import TrainingConfig, ValidationGrid
 from marin.training.steps import pretrain
 from marin.training.tensors import on_device
 from tests.tokens.building import written_shards
