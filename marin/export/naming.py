@@ -45,6 +45,7 @@ CONFIG_NAMES = {
     "z_loss": "z_loss_coefficient",
     "balancing": "router_balancing",
     "features": "architecture_features",
+    "tied_head": "tie_word_embeddings",
 }
 """Field of ModelConfig: name in config.json."""
 
@@ -128,7 +129,6 @@ def config_to_folder(config: ModelConfig) -> dict[str, Any]:
         "marin_schema": SCHEMA,
         **told,
         "layer_types": layer_types(config),
-        "tie_word_embeddings": False,
     }
 
 

@@ -23,7 +23,7 @@ def total_parameters(model: ModelConfig) -> int:
     routed = 3 * model.experts * model.latent_width * model.expert_width
     shared = 3 * model.shared_experts * d * model.shared_width
     block = attention + convolutions + 2 * norm + router + latent + routed + shared
-    return 2 * model.vocab_size * d + (1 + on.embedding_norm) * norm + model.layers * block
+    return (2 - model.tied_head) * model.vocab_size * d + (1 + on.embedding_norm) * norm + model.layers * block
 
 
 def active_parameters(model: ModelConfig) -> int:

@@ -105,6 +105,8 @@ class ModelConfig:
         since="2026-11-30",
         default_factory=Features,
     )
+    tied_head: bool = added(False, since="2026-11-30")
+    """The output head is the embedding: one matrix, which learns from both uses as the head does."""
 
     def __post_init__(self) -> None:
         sizes = (
@@ -250,6 +252,8 @@ class ComputeConfig:
     experts: ExpertBackend = ExpertBackend.AUTO
     attention_block: int = 64
     """Queries of one block of the blocks back end."""
+    compile: bool = False
+    """Compile the parts of every block that have no experts with torch.compile; CUDA only."""
     loss_chunk: int | None = None
     """Logits (tokens · vocabulary) that are in memory at once, at least one token's; null: what suits the device."""
 

@@ -107,18 +107,25 @@ class Head(nn.Module):
 
     def __init__(self, config: ModelConfig, compute: ComputeConfig) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.width))
+        # A tied head has no matrix of its own, so nothing can make two of them: no sharding, no checkpoint.
+        self.weight = None if config.tied_head else nn.Parameter(torch.empty(config.vocab_size, config.width))
         self.z_loss = config.z_loss
         self.chunk = compute.loss_chunk
 
-    def forward(self, x_BTD: Tensor, targets_BT: Tensor | None, mask_BT: Tensor | None) -> Tensor | LossSums:
-        """Logits [B, T, V] in at least fp32 without targets, otherwise LossSums."""
+    def forward(
+        self, x_BTD: Tensor, targets_BT: Tensor | None, mask_BT: Tensor | None, tied_VD: Tensor | None = None
+    ) -> Tensor | LossSums:
+        """Logits [B, T, V] in at least fp32 without targets, otherwise LossSums; by the matrix `tied_VD` of a tied
+        head.
+        """
+        weight_VD = self.weight if tied_VD is None else tied_VD
+        assert weight_VD is not None
         if targets_BT is None:
-            return at_least_fp32(F.linear(x_BTD, self.weight))
+            return at_least_fp32(F.linear(x_BTD, weight_VD))
         mask = torch.ones_like(targets_BT, dtype=torch.bool) if mask_BT is None else mask_BT
         return chunked_loss(
             x_BTD.flatten(0, 1),
-            self.weight,
+            weight_VD,
             targets_BT.flatten(),
             mask.flatten(),
             z_loss=self.z_loss,

@@ -20,10 +20,14 @@ class Role(StrEnum):
     """Embedding, gains, convolution taps."""
 
 
-def role_of(name: str) -> Role:
-    """The role of the parameter with this qualified name."""
+def role_of(name: str, config: ModelConfig) -> Role:
+    """The role of the parameter with this qualified name.
+
+    A tied matrix is a head: it is the growth of logits that must be held down, and what an embedding adds to the stream
+    is normalised, so its size has no meaning.
+    """
     kind = name.rsplit(".", 1)[-1]
-    if name == "head.weight":
+    if name == "head.weight" or (name == "embedding.weight" and config.tied_head):
         return Role.HEAD
     if kind == "head_gate" or name.endswith("router.weight"):
         return Role.GATE

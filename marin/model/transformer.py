@@ -111,7 +111,9 @@ class Transformer(nn.Module):
         x_BTD = self.embedding_norm(self.embedding(tokens_BT))
         for block in self.blocks:
             x_BTD = block(x_BTD, packing)
-        result: Tensor | LossSums = self.head(self.output_norm(x_BTD), targets_BT, loss_mask_BT)
+        result: Tensor | LossSums = self.head(
+            self.output_norm(x_BTD), targets_BT, loss_mask_BT, self.embedding.weight if self.config.tied_head else None
+        )
         return result
 
     def update_router_bias(self, reducer: Reducer = LocalReducer()) -> RouterStatistics:

@@ -8,9 +8,11 @@ from torch.distributed.tensor import DTensor
 from marin.model.config import ComputeConfig, ModelConfig
 from marin.model.initialisation import initialise, is_stack
 from marin.model.transformer import Transformer
-from marin.parallel.config import Precision, Recompute
+from marin.parallel.compilation import compile_blocks
+from marin.parallel.config import OverlapConfig, Precision, Recompute
 from marin.parallel.meshes import Meshes
-from marin.parallel.sharding import apply_recompute, parallelise
+from marin.parallel.recompute import apply_recompute
+from marin.parallel.sharding import own_rows, parallelise
 
 
 def build_model(
@@ -23,6 +25,7 @@ def build_model(
     precision: Precision = Precision.AUTO,
     recompute: Recompute = Recompute.NONE,
     compute: ComputeConfig = ComputeConfig(),
+    overlap: OverlapConfig = OverlapConfig(),
 ) -> Transformer:
     """A model in training mode with the initial weights of `seed`; without meshes, whole in this process.
 
@@ -33,37 +36,33 @@ def build_model(
     if meshes is None:
         apply_recompute(model, recompute)
     else:
-        parallelise(model, meshes, precision=precision, recompute=recompute)
+        parallelise(model, meshes, precision=precision, recompute=recompute, overlap=overlap)
+    if compute.compile:
+        compile_blocks(model, torch.device(device).type)
     model.to_empty(device=device)
-    reset_parameters(model, seed, meshes)
+    reset_parameters(model, seed)
     return model
 
 
-def reset_parameters(model: Transformer, seed: int, meshes: Meshes | None = None) -> None:
+def reset_parameters(model: Transformer, seed: int) -> None:
     """Initial weights of `seed`, equal to those of the undivided model, and routing state as before the first step."""
     for name, parameter in model.named_parameters():
         if isinstance(parameter, DTensor):
-            if meshes is None:
-                raise ValueError(f"{name} is divided over ranks; give the meshes that it is divided over")
-            _initialise_divided(parameter, name, model.config.width, seed, meshes)
+            _initialise_divided(parameter, name, model.config.width, seed)
         else:
             initialise(parameter, name, model.config.width, seed)
     model.reset_routing()
 
 
 @torch.no_grad()
-def _initialise_divided(parameter: DTensor, name: str, width: int, seed: int, meshes: Meshes) -> None:
-    local = parameter.to_local()
+def _initialise_divided(parameter: DTensor, name: str, width: int, seed: int) -> None:
+    local, own = parameter.to_local(), own_rows(parameter)
     if not local.numel():
         return
     if is_stack(name):
         # Only the experts that lie here are drawn: the whole stack would not fit.
-        group = parameter.shape[0] // meshes.plan.ep
-        share = -(-group // meshes.plan.efsdp)
-        first = meshes.sparse.get_local_rank("ep") * group + meshes.sparse.get_local_rank("efsdp") * share
-        initialise(local, name, width, seed, first=first)
+        initialise(local, name, width, seed, first=own.start)
         return
-    first = meshes.dense.get_local_rank("dp_shard") * -(-parameter.shape[0] // meshes.plan.dp_shard)
     whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=local.device)
     initialise(whole, name, width, seed)
-    local.copy_(whole[first : first + local.shape[0]])
+    local.copy_(whole[own])

@@ -24,16 +24,6 @@ class Meshes:
     """(dp_replicate, efsdp, ep)"""
 
     @property
-    def data_rank(self) -> int:
-        """Which share of the batch this rank reads."""
-        return self.world.get_local_rank()
-
-    @property
-    def data_ranks(self) -> int:
-        """Ranks that read different sequences."""
-        return self.plan.data_ranks
-
-    @property
     def dense_shard(self) -> DeviceMesh:
         """Mesh that shards everything but the experts: 1-D, or 2-D (replicate, shard)."""
         return self.dense["dp_shard"] if self.plan.dp_replicate == 1 else self.dense

@@ -29,7 +29,7 @@ def prefetch_blocks(blocks: Sequence[nn.Module], ahead: int) -> None:
 
 def shared_beside_exchange(blocks: Sequence[Block]) -> None:
     """Compute shared experts on a stream of their own, started before the exchange and joined after it."""
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     for block in blocks:
         block.beside = SideStream(stream)
 

@@ -131,8 +131,7 @@ def own_rows(tensor: Tensor) -> slice:
     mesh = tensor.device_mesh
     sharding = [dim for dim, placement in enumerate(tensor.placements) if not placement.is_replicate()]
     for dim in sorted(sharding, key=lambda dim: is_split_inside(tensor.placements[dim])):
-        placement = tensor.placements[dim]
-        if not (isinstance(placement, Shard) and placement.dim == 0):
+        if getattr(tensor.placements[dim], "dim", None) != 0:
             raise ValueError(f"a tensor of placements {tensor.placements} is not divided by rows")
         share = -(-(stop - start) // mesh.size(dim))
         first = start + mesh.get_local_rank(dim) * share

@@ -55,7 +55,8 @@ def gradients(
     What is differentiated is `total_loss` of each micro-batch over the real tokens of the whole batch.
     """
     sums = torch.zeros(4, dtype=torch.float64, device=ranks.device)
-    for part in batch.micro_batches:
+    for number, part in enumerate(batch.micro_batches, 1):
+        trainee.begin_micro_batch(last=number == len(batch.micro_batches))
         with clock.phase("forward"):
             result: LossSums = trainee.model(*on_device(part, ranks.device))
             total = total_loss(result) / max(1, batch.tokens)

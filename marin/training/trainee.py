@@ -14,10 +14,11 @@ from marin.model.outputs import Reducer, RouterStatistics
 from marin.model.transformer import Transformer
 from marin.optim.build import apply_schedule, build_optimizer
 from marin.parallel.build import build_model
+from marin.parallel.config import OverlapConfig
 from marin.parallel.gradients import clip_gradients, gradient_norm
 from marin.parallel.meshes import build_meshes
 from marin.parallel.reduction import MeshReducer
-from marin.parallel.sharding import compute_dtype
+from marin.parallel.sharding import compute_dtype, set_last_micro_batch
 from marin.training.config import TrainingConfig
 from marin.training.process_group import RankContext
 
@@ -26,12 +27,23 @@ class Trainee:
     """One model under training. The methods about gradients and routing are collective: every rank calls them."""
 
     def __init__(
-        self, model: Transformer, optimizer: Optimizer, *, reducer: Reducer, compute_dtype: torch.dtype
+        self,
+        model: Transformer,
+        optimizer: Optimizer,
+        *,
+        reducer: Reducer,
+        compute_dtype: torch.dtype,
+        overlap: OverlapConfig = OverlapConfig(),
     ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.reducer = reducer
         self.compute_dtype = compute_dtype
+        self.overlap = overlap
+
+    def begin_micro_batch(self, *, last: bool) -> None:
+        """Says before each micro-batch of a step whether it is the last, after which gradients must be summed."""
+        set_last_micro_batch(self.model, last, self.overlap)
 
     def update(self, norm: Tensor, clip: float | None) -> None:
         """One optimizer step, with the gradient of this norm scaled down to `clip` when it is given and exceeded."""
@@ -82,10 +94,13 @@ def build_trainee(
         precision=training.precision,
         recompute=training.recompute,
         compute=training.compute,
+        overlap=training.overlap,
     )
     optimizer = build_optimizer(transformer, training.optimizer)
     computed = compute_dtype(training.precision, ranks.device.type) or dtype
-    return Trainee(transformer, optimizer, reducer=MeshReducer(meshes), compute_dtype=computed)
+    return Trainee(
+        transformer, optimizer, reducer=MeshReducer(meshes), compute_dtype=computed, overlap=training.overlap
+    )
 
 
 def routing_figures(statistics: RouterStatistics) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from marin.model.transformer import Transformer
@@ -82,7 +83,7 @@ def half_step(recompute: Recompute = Recompute.FULL) -> HalfStep:
     model.routers()[0].register_forward_pre_hook(lambda router, _: seen.append(router.weight.dtype))
     whole = packed(batch=4, length=12)
     tokens = int(whole["loss_mask_BT"].sum())
-    mine = slice(2 * meshes.data_rank, 2 * meshes.data_rank + 2)
+    mine = slice(2 * dist.get_rank(), 2 * dist.get_rank() + 2)
     sums = model(**{n: t[mine] for n, t in whole.items()})
     (sums.total_sum / tokens).backward()
     loss = sums.nll_sum.detach() / tokens
@@ -140,8 +141,8 @@ def _difference(scenario: Scenario) -> Difference:
         whole = packed(batch=4 * scenario.micro_batches, length=12, seed=step)
         tokens = int(whole["loss_mask_BT"].sum())
         micro = [{n: t[m :: scenario.micro_batches] for n, t in whole.items()} for m in range(scenario.micro_batches)]
-        share = 4 // meshes.data_ranks
-        mine = slice(meshes.data_rank * share, (meshes.data_rank + 1) * share)
+        share = 4 // scenario.plan.data_ranks
+        mine = slice(dist.get_rank() * share, (dist.get_rank() + 1) * share)
         loss = _step(model, [{n: t[mine] for n, t in batch.items()} for batch in micro], tokens)
         reducer.sum_(loss)
         expected = _step(alone, micro, tokens)
