@@ -95,19 +95,23 @@ class OptimizerKind(StrEnum):
     ADAMW = "adamw"
     MUONH = "muonh"
     """The recipe's three groups: MuonH for matrices, AdamH for the head, Adam for the rest."""
+    ADAFACTOR = "adafactor"
+    """Factored second moments, no momentum; `learning_rate` is relative to a parameter's root mean square."""
+    LION = "lion"
+    """The sign of a momentum; a third to a tenth of AdamW's rate, and as much more decay."""
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW over all parameters, or the recipe's three groups."""
+    """One rule over all parameters, or the recipe's three groups."""
 
     learning_rate: float
-    """Peak rate of AdamW, or of the recipe's Adam group; the schedule multiplies it."""
+    """Peak rate of a plain rule, or of the recipe's Adam group; the schedule multiplies it."""
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-8
     weight_decay: float = 0.1
-    """adamw: decoupled decay of the matrices that mix channels."""
+    """Plain rules: decoupled decay of the matrices that mix channels."""
     kind: OptimizerKind = OptimizerKind.ADAMW
     muonh_ratio: float = MUON_TO_ADAM
     """muonh: peak rate of the MuonH and AdamH groups over `learning_rate`; their rate is at most 0.05."""

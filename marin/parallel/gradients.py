@@ -58,7 +58,7 @@ def group_of(name: str) -> str:
         return "gates"
     if kind == "taps":
         return "convolutions"
-    if kind in ("gain", "latent_gain") or (parts and parts[-1].endswith("norm")):
+    if kind.endswith("gain") or (parts and parts[-1].endswith("norm")):
         return "norms"
     if kind.startswith("latent"):
         return "latent"

@@ -93,6 +93,7 @@ def test_fused_adamw_equals_the_formula_in_float64():
     weight = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
     module = torch.nn.Module()
     module.register_parameter("weight", weight)
+    module.config = SMALL
     optimizer = build_optimizer(
         module, OptimizerConfig(learning_rate=0.1, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1)
     )
