@@ -19,7 +19,7 @@ def rank_processes(driver: int) -> list[int]:
     found = []
     for process in psutil.Process(driver).children(recursive=True):
         try:
-            if process.cmdline() and process.cmdline()[0].startswith("ray::_RankProcess"):
+            if process.cmdline() and process.cmdline()[0].startswith("ray::RankProcess"):
                 found.append(process.pid)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue

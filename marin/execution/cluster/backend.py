@@ -10,6 +10,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -24,7 +25,9 @@ os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "120")
 import ray
 
 from marin.execution.cluster.failures import ray_failure
-from marin.execution.cluster.gang import remove_gangs, run_gang
+from marin.execution.cluster.gang import run_gang
+from marin.execution.cluster.gang_places import gang_prefix, remove_gangs
+from marin.execution.cluster.gang_rank import NAMESPACE, Stop
 from marin.execution.cluster.head_watch import Endpoint, HeadWatch
 from marin.execution.cluster.nodes import Standard, examine
 from marin.execution.cluster.resources import demand_of, demand_text, missing_resources, nodes_with, options_of
@@ -43,6 +46,7 @@ from marin.storage import Store
 R = TypeVar("R")
 
 ASK_SECONDS = 0.5
+STOP_LOOK_SECONDS = 0.1
 CLOSE_SECONDS = 20.0
 """For Ray to let go of a cluster whose head is gone; the process ends all the same."""
 
@@ -88,6 +92,7 @@ class RayBackend:
         """
         self._shards = shards
         self._running: dict[Claim, Any] = {}
+        self._gangs: dict[Claim, RunSpec] = {}
         self._lock = threading.Lock()
         self._lost = ""
         self._standard = Standard({})
@@ -137,6 +142,8 @@ class RayBackend:
         stream = self._asked(lambda: self._start(task, options_of(demand, spec.display)))
         with self._lock:
             self._running[spec.claim] = stream
+            if spec.fans_out:
+                self._gangs[spec.claim] = spec
         try:
             self.check()
             for reference in stream:
@@ -149,6 +156,7 @@ class RayBackend:
         finally:
             with self._lock:
                 self._running.pop(spec.claim, None)
+                self._gangs.pop(spec.claim, None)
             if spec.fans_out:
                 self._give_back_places(spec)
 
@@ -196,6 +204,31 @@ class RayBackend:
             stream = self._running.get(claim)
         if stream is not None:
             _cancel(stream)
+
+    def stop(self, reason: str) -> None:
+        with self._lock:
+            gangs = dict(self._gangs)
+        asked = {claim: spec.fleet.stop_seconds for claim, spec in gangs.items() if self._ask_to_end(spec, reason)}
+        deadline = time.monotonic() + max(asked.values(), default=0.0)
+        while time.monotonic() < deadline and not self._lost:
+            with self._lock:
+                if not asked.keys() & self._gangs.keys():
+                    return
+            time.sleep(STOP_LOOK_SECONDS)
+
+    def _ask_to_end(self, spec: RunSpec, reason: str) -> int:
+        """How many ranks of a step were asked to save and to end for good."""
+        prefix = gang_prefix(spec.run, spec.claim)
+        try:
+            named = self._asked(lambda: ray.util.list_named_actors(all_namespaces=True))
+            names = [one["name"] for one in named if one["name"].startswith(prefix) and one["namespace"] == NAMESPACE]
+            for name in names:
+                with contextlib.suppress(ValueError):  # it ended just now
+                    ray.get_actor(name, namespace=NAMESPACE).stop.remote(Stop(reason, final=True))
+        except Exception as error:  # the run ends all the same
+            logger.warning("the ranks of %s could not be asked to save: %s", spec.display, error)
+            return 0
+        return len(names)
 
     def cancel(self) -> None:
         with self._lock:
@@ -253,5 +286,7 @@ class RayFanout:
     def map(self, spec: RunSpec, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, ShardOutcome]]:
         yield from ShardMap(spec, tasks, self._standard, self._policy).outcomes()
 
-    def gang(self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
-        return run_gang(spec, entry, payload, report, self._standard)
+    def gang(
+        self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report, sizes: Sequence[int] = ()
+    ) -> list[RankOutcome]:
+        return run_gang(spec, entry, payload, report, self._standard, sizes)

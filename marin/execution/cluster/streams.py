@@ -15,7 +15,7 @@ def messages_of(work: Callable[[Callable[[Message], None]], None]) -> Iterator[M
 
     The worker's main thread stays free for Ray's order to exit, which would otherwise wait for the work's next pause.
     """
-    messages: queue.Queue[Message | None] = queue.Queue()
+    messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()  # a signal handler may put
 
     def body() -> None:
         try:

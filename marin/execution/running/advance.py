@@ -42,6 +42,8 @@ from marin.storage import Store
 
 POLL_SECONDS = 1.0
 """Between two looks at a step that another run has."""
+LONG_ATTEMPT_SECONDS = 1800.0
+"""A step that worked for so long was no failed start: its tries are counted anew."""
 LONGEST_PAUSE = 60
 """The longest pause before another try, in units of the first."""
 
@@ -176,7 +178,10 @@ class Advance:
         tries = dict.fromkeys(RETRY_BUDGET, 0)
         while True:
             progress.attempts += 1
+            begun = time.monotonic()
             failure = self._attempt(progress, claim, backend)
+            if time.monotonic() - begun >= LONG_ATTEMPT_SECONDS:
+                tries = dict.fromkeys(RETRY_BUDGET, 0)
             progress.seconds = time.monotonic() - progress.started
             if failure is None:
                 progress.status = Status.done

@@ -56,6 +56,12 @@ class Backends:
         if self._backend is not None:
             self._backend.check()
 
+    def stop(self, reason: str) -> None:
+        """Give the ranks of gangs the time to save."""
+        self._inline.stop(reason)
+        if self._backend is not None:
+            self._backend.stop(reason)
+
     def cancel(self) -> None:
         """End everything that runs."""
         self._inline.cancel()

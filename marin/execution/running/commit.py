@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from marin.execution import layout
-from marin.execution.artifact import Artifact, call_of
+from marin.execution.artifact import Artifact, binding_of, call_of
 from marin.execution.codec import Reference, qualified_name
 from marin.execution.failures import StepError
 from marin.execution.identity import digest
@@ -62,12 +62,18 @@ def upstream_of(step: PlannedStep) -> list[tuple[str, Artifact, PlannedStep]]:
 
 
 def dependencies_of(step: PlannedStep, store: Store) -> tuple[Dependency, ...]:
-    """The step's dependencies as its record keeps them. Their records must be there."""
-    found = []
-    for path, _, up in upstream_of(step):
-        record = record_of(up, store)
-        found.append(Dependency(path, record.name, record.identity, record.key, record.output_digest))
-    return tuple(found)
+    """The step's dependencies as its record keeps them. Their records must be there.
+
+    Those that the graph makes come first, then those that were handed in finished.
+    """
+    records = [(path, record_of(up, store)) for path, _, up in upstream_of(step)]
+    for path, artifact in step.recipe.dependencies:
+        binding = binding_of(artifact)
+        if binding is not None:
+            records.append((path, binding.record))
+    return tuple(
+        Dependency(path, record.name, record.identity, record.key, record.output_digest) for path, record in records
+    )
 
 
 def new_record(step: PlannedStep, store: Store, task: StepTask, outcome: Outcome, origin: Origin) -> Record:

@@ -55,8 +55,10 @@ class Fanout(Protocol):
     def map(self, spec: RunSpec, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, ShardOutcome]]:
         """Run the shards, yielding (index, outcome) as they finish."""
 
-    def gang(self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
-        """Run one process per worker of the fleet; a dead rank ends and restarts all."""
+    def gang(
+        self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report, sizes: Sequence[int] = ()
+    ) -> list[RankOutcome]:
+        """Run one process per worker of the fleet, or one of the sizes; a dead rank ends and restarts all."""
 
 
 class State:
@@ -310,14 +312,17 @@ class Run:
                 outcomes[index] = ShardOutcome.from_json(self.spec.store.read(file.key))
         return outcomes
 
-    def gang(self, entry: Callable[[Any], Any], payload: Any) -> list[Any]:
+    def gang(self, entry: Callable[[Any], Any], payload: Any, *, sizes: Sequence[int] = ()) -> list[Any]:
         """Run `entry(payload)` in one process per worker of the fleet, as ranks of one torchrun-like world.
 
         RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set. A dead rank ends all of
         them, and the gang is started again; `entry` goes on from `current_run().state`. Returns each rank's result.
+
+        With `sizes` the gang may have any of these numbers of workers: the largest there is room for, and another at
+        a later start (`fleet.elastic`). `entry` reads WORLD_SIZE, or `current_run().fleet.workers`.
         """
         fanout = self._fanout("run.gang")
-        outcomes = fanout.gang(self.spec, entry, payload, self.report)
+        outcomes = fanout.gang(self.spec, entry, payload, self.report, sizes)
         for outcome in outcomes:
             for file in outcome.files:
                 self._add(file)

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
@@ -33,6 +34,9 @@ class Backend(Protocol):
     def abort(self, claim: Claim) -> None:
         """End the one step that runs under this claim, whose lease is lost."""
 
+    def stop(self, reason: str) -> None:
+        """Ask the ranks of gangs to save and to end, and wait for that, within the bounds of their fleets."""
+
     def cancel(self) -> None:
         """End everything that runs."""
 
@@ -48,7 +52,10 @@ class InlineBackend:
 
     def __init__(self) -> None:
         self._cancelled = threading.Event()
+        self._stopping = threading.Event()
         self._aborted: set[Claim] = set()
+        self._gangs: dict[Claim, float] = {}
+        self._lock = threading.Lock()
 
     def run(self, task: StepTask, report: Report) -> Outcome:
         def checked(progress: dict[str, Any]) -> None:
@@ -63,6 +70,12 @@ class InlineBackend:
     def abort(self, claim: Claim) -> None:
         """A thread cannot be ended: the step ends at its next word of progress, and at its next write."""
         self._aborted.add(claim)
+
+    def stop(self, reason: str) -> None:
+        self._stopping.set()
+        deadline = time.monotonic() + max(self._gangs.values(), default=0.0)
+        while self._gangs and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -80,8 +93,18 @@ class InlineBackend:
             with scratch_folder() as scratch:
                 yield task.index, run_shard(spec, task, scratch, ignore_progress)
 
-    def gang(self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
-        return run_processes(spec, entry, payload, report)
+    def gang(
+        self, spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report, sizes: Sequence[int] = ()
+    ) -> list[RankOutcome]:
+        workers = max(sizes, default=spec.fleet.workers)
+        fitting = replace(spec, fleet=spec.fleet.of_size(workers))
+        with self._lock:
+            self._gangs[spec.claim] = spec.fleet.stop_seconds
+        try:
+            return run_processes(fitting, entry, payload, report, self._stopping)
+        finally:
+            with self._lock:
+                del self._gangs[spec.claim]
 
 
 def ignore_progress(progress: dict[str, Any]) -> None:
@@ -165,8 +188,13 @@ def _blame(first: Failure, processes: Sequence[BaseProcess]) -> Failure:
     return first
 
 
-def run_processes(spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report) -> list[RankOutcome]:
-    """One spawned process per worker of the fleet on this machine. A dead or failed rank ends all; no restart."""
+def run_processes(
+    spec: RunSpec, entry: Callable[[Any], Any], payload: Any, report: Report, stopping: threading.Event
+) -> list[RankOutcome]:
+    """One spawned process per worker of the fleet on this machine. A dead or failed rank ends all; no restart.
+
+    Once `stopping` is set the ranks have the fleet's time to save and to end.
+    """
     world = spec.fleet.workers
     context = multiprocessing.get_context("spawn")
     messages: multiprocessing.Queue[tuple[int, str, Any]] = context.Queue()
@@ -180,10 +208,18 @@ def run_processes(spec: RunSpec, entry: Callable[[Any], Any], payload: Any, repo
     for process in processes:
         process.start()
     outcomes: dict[int, RankOutcome] = {}
+    stopped: dict[int, Failure] = {}
+    deadline: float | None = None
     try:
-        while len(outcomes) < world:
+        while len(outcomes) + len(stopped) < world:
+            if stopping.is_set() and deadline is None:
+                deadline = time.monotonic() + spec.fleet.stop_seconds
+                for process in processes:
+                    process.terminate()  # which a rank takes for the request to save and to end
+            if deadline is not None and time.monotonic() > deadline:
+                raise StepFailed(_death(0, -signal.SIGKILL))
             ended = [rank for rank, process in enumerate(processes) if process.exitcode is not None]
-            dead = [rank for rank in ended if rank not in outcomes]
+            dead = [rank for rank in ended if rank not in outcomes and rank not in stopped]
             try:
                 rank, kind, value = messages.get(timeout=0.2)
             except queue.Empty:
@@ -192,10 +228,14 @@ def run_processes(spec: RunSpec, entry: Callable[[Any], Any], payload: Any, repo
                 continue
             if kind == "done":
                 outcomes[rank] = value
+            elif kind == "failed" and deadline is not None and value.kind is FailureClass.preempted:
+                stopped[rank] = value
             elif kind == "failed":
                 raise StepFailed(_blame(value, processes))
             elif rank == 0:
                 report(value)
+        if stopped:
+            raise StepFailed(next(iter(stopped.values())))
     finally:
         for process in processes:
             if len(outcomes) < world:

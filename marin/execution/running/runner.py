@@ -6,6 +6,7 @@ Independent steps run at the same time. A failed step blocks what depends on it 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -129,6 +130,7 @@ class Runner:
             self._loop(pool, advance)
         except KeyboardInterrupt:
             result.interrupted = True
+            self._let_save()
             self._stop(advance)
         except ClusterLost:
             self._stop(advance)
@@ -206,6 +208,16 @@ class Runner:
         for blocked in schedule.ended(progress):
             self._tell(blocked, f"needs {blocked.blocked_by}")
 
+    def _let_save(self) -> None:
+        """Give gangs their time to save what they have. Whoever interrupts a second time does not want to wait."""
+        self._stopping.set()
+        for progress in self._steps:
+            step = progress.step.call
+            if progress.status is Status.running and step.step.fans_out and step.fleet is not None:
+                self._tell(progress, f"saves, for up to {step.fleet.stop_seconds:g} s; interrupt again to end at once")
+        with contextlib.suppress(KeyboardInterrupt):
+            self._backends.stop("the run is interrupted")
+
     def _stop(self, advance: Advance) -> None:
         self._stopping.set()
         self._backends.cancel()
@@ -220,9 +232,19 @@ class Runner:
 
     def _report_to(self, progress: Progress) -> Report:
         def report(message: dict[str, Any]) -> None:
-            self._inbox.put(Word(progress, message))
+            if "event" in message:
+                self._happened(progress, message)
+            else:
+                self._inbox.put(Word(progress, message))
 
         return report
+
+    def _happened(self, progress: Progress, message: Mapping[str, Any]) -> None:
+        """Keep and show what happened inside a step: an event with its `text` for people, and facts."""
+        facts = {key: value for key, value in message.items() if key != "event"}
+        step = progress.step
+        self.log.event(message["event"], step=step.name, identity=step.identity, **facts)
+        self._show(progress, str(message.get("text", "")))
 
     def _pass_on(self, progress: Progress, message: dict[str, Any]) -> None:
         progress.latest = message
@@ -242,10 +264,13 @@ class Runner:
             text=text,
             **({"remarks": step.record.remarks} if step.record is not None and step.record.remarks else {}),
         )
+        self._show(progress, text)
+
+    def _show(self, progress: Progress, text: str) -> None:
         try:
             self.observer.changed(progress, text)
         except Exception as error:  # such as a terminal that was closed: no step fails for that
-            logger.warning("the state of %s could not be shown: %s", step.display, error)
+            logger.warning("the state of %s could not be shown: %s", progress.step.display, error)
 
 
 def _lose(claim: Claim, backend: Backend) -> None:

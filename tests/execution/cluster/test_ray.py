@@ -174,12 +174,6 @@ def test_every_shard_and_every_rank_has_its_log_in_that_of_the_step(store: Store
     assert all(f"rank {rank} speaks" in log_of(store, "test.gang") for rank in range(2))
 
 
-def test_ranks_of_one_host_are_neighbours() -> None:
-    from marin.execution.cluster.gang import by_host
-
-    assert by_host(["b", "a", "b", "c", "a"]) == [0, 2, 1, 4, 3]
-
-
 def test_a_task_that_a_worker_cannot_read_is_no_lost_worker() -> None:
     from ray.exceptions import RaySystemError, RayTaskError, WorkerCrashedError
 
