@@ -4,6 +4,7 @@ cheaply.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,11 +32,14 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
     from marin.tokens.mixture.loader import MixtureLoader, packed_batches
     from marin.tokens.shards.streaming import BlockCache
     from marin.training.baseline import unigram_losses
+    from marin.training.elastic import plan_for
     from marin.training.hooks import build_hooks
     from marin.training.loop import TrainingLoop
     from marin.training.process_group import process_group
     from marin.training.trainee import build_trainee
 
+    environment = RankEnvironment.read()
+    job = replace(job, training=plan_for(job.training, job.model, environment.world_size))
     length = job.model.sequence_length
     loader = MixtureLoader(
         job.mixture,
@@ -44,7 +48,7 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
         job.training.sequences,
         BlockCache.of_this_machine(job.training.loader.cache_bytes),
     )
-    with process_group(RankEnvironment.read()) as ranks:
+    with process_group(environment) as ranks:
         loop = TrainingLoop(
             model=job.model,
             training=job.training,

@@ -26,6 +26,7 @@ def pretrain(
     is the tokenizer's when that came out smaller than `model` says. Raises before any rank starts when model,
     tokenizer, plan and fleet do not fit each other.
     """
+    from marin.training.elastic import sizes_for
     from marin.training.job import TrainingJob
     from marin.training.outputs import decode_outcome, publish
     from marin.training.preflight import check_job, fitted_model
@@ -34,5 +35,6 @@ def pretrain(
     run = current_run()
     job = TrainingJob(mixture=mixture, heldout=heldout, model=fitted_model(model, tokenizer), training=training)
     check_job(job, run.fleet.workers)
-    outcome = decode_outcome(run.gang(train_rank, job)[0])
+    sizes = sizes_for(job.training, job.model, run.fleet)
+    outcome = decode_outcome(run.gang(train_rank, job, sizes=sizes)[0])
     return publish(run, job, outcome)
