@@ -58,8 +58,7 @@ class ExchangeClock:
         self.last = what
         self.entered += 1
         if on_device:
-            self._event = torch.cuda.Event(enable_timing=True)
-            self._event.record()
+            self._event = _event()
         else:
             self._started = time.perf_counter()
 
@@ -68,7 +67,12 @@ class ExchangeClock:
         if self._event is None:
             self._seconds += time.perf_counter() - self._started
             return
-        end = torch.cuda.Event(enable_timing=True)
-        end.record()
-        self._events.append((self._event, end))
+        self._events.append((self._event, _event()))
         self._event = None
+
+
+def _event() -> torch.cuda.Event:
+    """A moment on the current stream."""
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    event.record()
+    return event

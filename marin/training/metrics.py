@@ -7,6 +7,7 @@ never the truth.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import uuid
@@ -27,6 +28,7 @@ class MetricsLog:
         self._state = state
         self._segments = list(segments)
         self._lines: list[str] = []
+        self._cut: list[tuple[str, list[str]]] = []
         self._listeners: list[Callable[[dict[str, Any]], None]] = []
 
     def listen(self, listener: Callable[[dict[str, Any]], None]) -> None:
@@ -35,8 +37,17 @@ class MetricsLog:
 
     @property
     def open_lines(self) -> tuple[str, ...]:
-        """The lines that no segment holds yet."""
-        return tuple(self._lines)
+        """The lines that no durable segment holds yet."""
+        return (*(line for _, lines in self._cut for line in lines), *self._lines)
+
+    def last_lines(self, count: int) -> list[dict[str, Any]]:
+        """At least the last `count` lines of the closed segments, if there are so many, and no whole earlier segment."""
+        read: list[dict[str, Any]] = []
+        for segment in reversed(self._segments):
+            if len(read) >= count:
+                break
+            read = [json.loads(text) for text in self._state.store.read(segment.key).decode().splitlines()] + read
+        return read
 
     @property
     def next_step(self) -> int:
@@ -52,17 +63,33 @@ class MetricsLog:
         for listener in self._listeners:
             listener(line)
 
-    def close_segment(self) -> tuple[MetricsSegment, ...]:
-        """Makes all lines so far durable and returns every segment of the run, oldest first."""
+    def cut(self) -> tuple[MetricsSegment, ...]:
+        """Ends the segment of the lines so far, and returns every segment of the run, oldest first. The ended ones are
+        in memory until `flush`.
+        """
         if self._lines:
             last = self.next_step - 1
             first = last - len(self._lines) + 1
             name = f"{FOLDER}/{first:08d}-{last:08d}-{uuid.uuid4().hex[:6]}.jsonl"
-            data = ("\n".join(self._lines) + "\n").encode()
-            self._state.create(name, data)
-            self._segments.append(MetricsSegment(first=first, last=last, key=self._state.key(name), size=len(data)))
+            segment = MetricsSegment(first=first, last=last, key=self._state.key(name), size=len(_joined(self._lines)))
+            self._segments.append(segment)
+            self._cut.append((name, self._lines))
             self._lines = []
         return tuple(self._segments)
+
+    def flush(self) -> None:
+        """Makes every ended segment durable. May be called from one other thread; what fails is written next time."""
+        while self._cut:
+            name, lines = self._cut[0]
+            with contextlib.suppress(FileExistsError):  # the reply to an earlier attempt was lost: the name is unique
+                self._state.create(name, _joined(lines))
+            del self._cut[0]
+
+    def close_segment(self) -> tuple[MetricsSegment, ...]:
+        """Makes all lines so far durable and returns every segment of the run, oldest first."""
+        segments = self.cut()
+        self.flush()
+        return segments
 
 
 def read_segments(store: ObjectStore, segments: Iterable[MetricsSegment]) -> Iterator[dict[str, Any]]:
@@ -85,6 +112,10 @@ def read_segments(store: ObjectStore, segments: Iterable[MetricsSegment]) -> Ite
                 )
             yield line
             expected += 1
+
+
+def _joined(lines: list[str]) -> bytes:
+    return ("\n".join(lines) + "\n").encode()
 
 
 def _finite(value: Any) -> Any:

@@ -14,7 +14,7 @@ from marin.model.outputs import Reducer, RouterStatistics
 from marin.model.transformer import Transformer
 from marin.optim.build import apply_schedule, build_optimizer
 from marin.parallel.build import build_model
-from marin.parallel.config import OverlapConfig
+from marin.parallel.config import OverlapConfig, Precision
 from marin.parallel.gradients import clip_gradients, gradient_norm
 from marin.parallel.meshes import build_meshes
 from marin.parallel.reduction import MeshReducer
@@ -85,19 +85,20 @@ def build_trainee(
 ) -> Trainee:
     """Initial weights and optimizer of a run: the same for any number of ranks. `dtype` is that of the weights."""
     meshes = build_meshes(training.parallel, ranks.device.type)
+    precision = Precision.FP32 if training.debug_numerics else training.precision
     transformer = build_model(
         model,
         meshes=meshes,
         seed=derive_seed(training.seed, "initial weights"),
         device=ranks.device,
         dtype=dtype,
-        precision=training.precision,
+        precision=precision,
         recompute=training.recompute,
         compute=training.compute,
         overlap=training.overlap,
     )
     optimizer = build_optimizer(transformer, training.optimizer)
-    computed = compute_dtype(training.precision, ranks.device.type) or dtype
+    computed = compute_dtype(precision, ranks.device.type) or dtype
     return Trainee(
         transformer, optimizer, reducer=MeshReducer(meshes), compute_dtype=computed, overlap=training.overlap
     )

@@ -85,6 +85,7 @@ class Judge:
         self._step = 0
         self._time = 0.0
         self._sampled: float | None = None
+        self._sampled_apart = False
         self._progressed: float | None = None
         self._scores: dict[str, float] = {}
         self._of_line = [(rule, machine) for rule in rules if (machine := _machine(rule, steps)) is not None]
@@ -96,7 +97,9 @@ class Judge:
     def line(self, line: Mapping[str, Any], *, silently: bool = False) -> list[Change]:
         """A step's line; `silently` to fill the windows with what an earlier process judged, and told, already."""
         self._step, self._time = int(line["step"]), float(line.get("time", self._time))
-        self._sampled = self._progressed = self._time
+        self._progressed = self._time
+        if not self._sampled_apart:
+            self._sampled = self._time
         changes = self._time_rules(self._time, starting=False)
         for rule, machine in self._of_line:
             holds, value = machine(line)
@@ -119,7 +122,7 @@ class Judge:
         lines, where that is known apart from the lines themselves.
         """
         if sampled is not None:
-            self._sampled = sampled
+            self._sampled, self._sampled_apart = sampled, True
         return self._time_rules(now, starting=starting)
 
     def _time_rules(self, now: float, *, starting: bool) -> list[Change]:

@@ -111,7 +111,7 @@ def devices() -> str:
     """What nvidia-smi says of all devices of this machine, and torch of the memory of ours."""
     import torch
 
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_available():
         return "no CUDA device is in use"
     own = {"allocated_gb": torch.cuda.memory_allocated() / 1e9, "reserved_gb": torch.cuda.memory_reserved() / 1e9}
     # A child with a time limit: a driver that hangs may never answer.

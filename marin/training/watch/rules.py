@@ -105,7 +105,7 @@ class Often(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class FloorRise(Rule):
-    """The lowest value of the last `recent_lines` is more than `above` over the lowest of the `trailing_lines` before."""
+    """The lowest of the last `recent_lines` is more than `above` over the lowest of `trailing_lines` before."""
 
     metric: str
     above: float

@@ -123,8 +123,8 @@ class Watchdog(Hook):
     def _end(self, phase: str, seconds: float) -> None:
         step = self._loop.step + 1 if self._loop is not None else 0
         message = (
-            f"rank {self._rank} made no progress for {seconds:.0f} s in {phase} of step {step}; the stacks of the ranks "
-            f"are in {FOLDER}/ of the run's state"
+            f"rank {self._rank} made no progress for {seconds:.0f} s in {phase} of step {step}; the stacks of all "
+            f"ranks are in {FOLDER}/ of the run's state"
         )
         logger.error("%s", message)
         facts = {"rank": self._rank, "step": step, "phase": phase, "seconds": round(seconds, 1), "life": self._life}
