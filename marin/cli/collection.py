@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, fail, nearest
+from marin.cli.experiment_file import build_of
 from marin.cli.verify import counted, status_line
 from marin.execution import layout
 from marin.execution.planning.index import StepKey
@@ -96,7 +94,7 @@ def planned_by_experiment(text: str) -> dict[StepKey, str]:
         if Path(path).is_file():
             fail(f"--experiment {text}: {scale!r} is no scale{nearest(scale, scale_names())}", USAGE_ERROR)
         path, scale = text, ""
-    build = _build_of(path)
+    build = build_of(path, "--experiment")
     planned: dict[StepKey, str] = {}
     for name in [scale] if scale else scale_names():
         try:
@@ -107,25 +105,3 @@ def planned_by_experiment(text: str) -> dict[StepKey, str]:
         for step in steps:
             planned[layout.flat(step.name), layout.short(step.identity)] = f"{path} at {name}"
     return planned
-
-
-def _build_of(path: str) -> Any:
-    """The function `build` of an experiment's file, which is imported and not run."""
-    file = Path(path)
-    if not file.is_file():
-        scales = ", ".join(scale_names())
-        fail(f"--experiment {path}: there is no such file; it is FILE or FILE:SCALE with one of {scales}", USAGE_ERROR)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        fail(f"--experiment {path} is no Python file", USAGE_ERROR)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(file.stem, module)
-    sys.path.insert(0, str(file.parent.resolve()))  # as when the file is run
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever an experiment's own code raises
-        fail(f"--experiment {path} cannot be imported: {type(error).__name__}: {error}", USAGE_ERROR)
-    build = getattr(module, "build", None)
-    if not callable(build):
-        fail(f"--experiment {path} has no function build(scale)", USAGE_ERROR)
-    return build

@@ -10,6 +10,8 @@ from marin.cli.settings import default_cluster, default_prefix
 
 LIFECYCLE = ("verify", "gc", "pin", "unpin", "pins", "tombstone", "adopt", "copy")
 """Commands that check, keep, bring in and remove what runs made."""
+WITH_SETTINGS = ("config", "training-job")
+"""Commands that take every setting of a scale as a flag."""
 
 
 def build_parser() -> OneLineParser:
@@ -49,6 +51,11 @@ def build_parser() -> OneLineParser:
     config = command("config", "the effective settings of a scale as a file for --config", prefix=False)
     config.add_argument("--scale", default="laptop")
     config.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
+    job = command("training-job", "an experiment's training step as a file for torchrun -m marin.training")
+    job.add_argument("experiment", metavar="EXPERIMENT", help="the experiment's Python file")
+    job.add_argument("--scale", default="laptop")
+    job.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
+    job.add_argument("--step", metavar="REGEX", help="which one, where the experiment has several")
     model = command("model", "size, cost and steps of a scale's model", prefix=False)
     model.add_argument("--scale", default="laptop")
     browse = command("browse", "a web view of a prefix on this machine")
@@ -115,7 +122,7 @@ def main(argv: list[str] | None = None) -> None:
     if known.command is None:
         parser.print_help()
         raise SystemExit(USAGE_ERROR)
-    if known.command != "config":
+    if known.command not in WITH_SETTINGS:
         refuse_unknown(rest, parser.command(known.command).flags())
     from marin.execution import StepError
     from marin.storage import InvalidPrefix, StoreError
@@ -138,6 +145,10 @@ def run_command(known: object, rest: list[str]) -> int:
     name = arguments["command"]
     if name == "config":
         return _config(arguments["scale"], arguments["config"], rest)
+    if name == "training-job":
+        from marin.cli import training_job
+
+        return training_job.run(arguments, rest, build_parser().command(name).flags())
     if name == "model":
         return _model(arguments["scale"])
     if name == "browse":

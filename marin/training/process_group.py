@@ -15,7 +15,10 @@ from torch import Tensor
 from marin.checkpoint.ranks import Ranks
 from marin.training.environment import RankEnvironment
 
-COLLECTIVE_TIMEOUT = datetime.timedelta(minutes=15)
+COLLECTIVE_TIMEOUT = datetime.timedelta(minutes=60)
+"""Longer than the watchdog allows any phase, so that it finds the ranks still in their collectives."""
+FLIGHT_RECORD_VARIABLE, FLIGHT_RECORD_ENTRIES = "TORCH_FR_BUFFER_SIZE", "1000"
+"""How torch is told to note the last collectives of a process, for who looks at one that hangs."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ class RankContext:
 def process_group(environment: RankEnvironment) -> Iterator[RankContext]:
     """Joins the gang: NCCL on CUDA, gloo on the CPU, addressed by MASTER_ADDR and MASTER_PORT; leaves it on every exit.
 
-    Ranks of one machine share its cores: each takes an equal number of threads, at least one.
+    A process that has joined already stays in. Ranks of one machine share its cores: each takes an equal number of
+    threads, at least one.
     """
     cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(max(1, min(torch.get_num_threads(), cores // environment.local_world_size)))
@@ -65,18 +69,21 @@ def process_group(environment: RankEnvironment) -> Iterator[RankContext]:
     else:
         device = torch.device("cpu")
         backend = "gloo"
-    alone = environment.world_size == 1
-    store = dist.HashStore() if alone else None  # type: ignore[attr-defined]  # torch has it, and does not declare it
-    dist.init_process_group(
-        backend,
-        rank=environment.rank,
-        world_size=environment.world_size,
-        timeout=COLLECTIVE_TIMEOUT,
-        store=store,
-    )
+    os.environ.setdefault(FLIGHT_RECORD_VARIABLE, FLIGHT_RECORD_ENTRIES)
+    had_joined = dist.is_initialized()
+    if not had_joined:
+        alone = environment.world_size == 1
+        dist.init_process_group(
+            backend,
+            rank=environment.rank,
+            world_size=environment.world_size,
+            timeout=COLLECTIVE_TIMEOUT,
+            store=dist.HashStore() if alone else None,  # type: ignore[attr-defined]  # torch does not declare it
+        )
     try:
         group = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
         assert group is not None
         yield RankContext(rank=environment.rank, world_size=environment.world_size, device=device, group=group)
     finally:
-        dist.destroy_process_group()
+        if not had_joined:
+            dist.destroy_process_group()
