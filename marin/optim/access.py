@@ -34,14 +34,12 @@ class Access:
 class RuleOptimizer(Optimizer):
     """An optimizer of this project. Every parameter has a gradient on all ranks, or on none.
 
-    `found_inf`, when set, is a 0-d tensor that is not zero when the next step must change nothing (the name by which
-    torch's fused optimizers take it). On the CPU its value is looked at; on other devices the step is computed and its
-    results are not written, so that no host waits; `masked` asks for that on the CPU too.
+    `found_inf`, when set, is a 0-d tensor on the device that is not zero when the next step must change nothing (the
+    name by which torch's fused optimizers take it): the step is computed and not written, so that no host waits.
     With `on_host` the state rests in host memory (pinned beside CUDA) and visits the device piece by piece.
     """
 
     found_inf: Tensor | None = None
-    masked: bool = False
 
     def __init__(self, groups: list[dict[str, Any]], *, on_host: bool = False) -> None:
         super().__init__(groups, {"lr": 0.0, "weight_decay": 0.0})
@@ -52,12 +50,7 @@ class RuleOptimizer(Optimizer):
         """Update every parameter that has a gradient. A collective when parameters are divided."""
         if closure is not None:
             raise ValueError("closure is given; this optimizer steps on gradients that are there")
-        skip = None if self.found_inf is None else self.found_inf != 0
-        if skip is not None and skip.device.type == "cpu" and not self.masked:
-            if bool(skip):
-                return
-            skip = None
-        access = Access(skip)
+        access = Access(None if self.found_inf is None else self.found_inf != 0)
         for group in self.param_groups:
             present = [parameter for parameter in group["params"] if parameter.grad is not None]
             if present:

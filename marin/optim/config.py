@@ -1,4 +1,4 @@
-"""Optimizer, learning-rate rule and schedule as data and closed formulas. Imports nothing heavy."""
+"""Optimizer, learning-rate rule, schedule and guards as data and closed formulas. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -39,18 +39,31 @@ def recipe_rates(*, tokens: float, batch_tokens: float, width: int) -> RecipeRat
     )
 
 
+class ScheduleShape(StrEnum):
+    """How the learning rate falls after its warm-up."""
+
+    LINEAR = "linear"
+    """Straight from the peak to the end."""
+    COSINE = "cosine"
+    """Half a cosine from the peak to the end."""
+    WSD = "wsd"
+    """Warm-up, stable, decay: the peak holds, then the rate falls straight over the last share of the run."""
+
+
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up, constant, linear decay: the share of the peak rate at a step.
+    """Linear warm-up, constant, decay: the share of the peak rate at a step.
 
     Step s (from 0) of the warm-up has (s + 1) / warmup_steps, so the peak is reached in its last step; step s of the
-    decay has the share that is left, from 1 at its first step to `final_share` after its last.
+    decay has the share that is left, from 1 at its first step to `final_share` after its last. The decay is straight,
+    or half a cosine when `shape` is that; what makes a wsd schedule is that it begins late.
     """
 
     total_steps: int
     warmup_steps: int
     decay_steps: int
     final_share: float = 0.0
+    shape: ScheduleShape = ScheduleShape.LINEAR
 
     def __post_init__(self) -> None:
         if self.total_steps < 1:
@@ -82,6 +95,8 @@ class Schedule:
         if step < self.total_steps - self.decay_steps:
             return 1.0
         left = (self.total_steps - step) / self.decay_steps
+        if self.shape is ScheduleShape.COSINE:
+            left = 0.5 - 0.5 * math.cos(math.pi * left)
         return self.final_share + (1.0 - self.final_share) * left
 
     def learning_rate(self, peak: float, step: int) -> float:
@@ -150,3 +165,48 @@ class OptimizerConfig:
     def muonh_rate(self) -> float:
         """Peak rate of the MuonH and AdamH groups."""
         return min(self.muonh_ratio * self.learning_rate, MAXIMUM_RATE)
+
+
+@dataclass(frozen=True)
+class GuardConfig:
+    """When an update is skipped although everything is finite: a loss or gradient norm that is an outlier."""
+
+    deviations: float | None = None
+    """Skip what lies more than this many standard deviations above the mean of the last steps; 6 is usual, None (the
+    recipe's) skips no outlier.
+    """
+    window: int = 128
+    """Steps that the mean and deviation are taken over; nothing is skipped before half of them are known."""
+
+    def __post_init__(self) -> None:
+        if self.deviations is not None and self.deviations <= 0:
+            raise ValueError(f"guard.deviations is {self.deviations}; give a positive number, or null to skip none")
+        if self.window < 2:
+            raise ValueError(f"guard.window is {self.window}; a deviation takes at least 2 steps")
+
+
+@dataclass(frozen=True)
+class LossScaleConfig:
+    """Factor of the loss when matrices are multiplied in fp16; without effect in other types."""
+
+    initial: float = 2.0**16
+    growth: float = 2.0
+    backoff: float = 0.5
+    interval: int = 2000
+    """Steps without overflow after which the factor grows."""
+    least: float = 1.0
+    """An overflow at this factor counts as a gradient that is not finite."""
+    most: float = 2.0**24
+
+    def __post_init__(self) -> None:
+        if not 0 < self.least <= self.initial <= self.most:
+            raise ValueError(
+                f"loss_scale has least {self.least}, initial {self.initial} and most {self.most}; they must be "
+                "positive and in this order"
+            )
+        if not (self.growth > 1 and 0 < self.backoff < 1):
+            raise ValueError(
+                f"loss_scale has growth {self.growth} and backoff {self.backoff}; give more than 1, and less than 1"
+            )
+        if self.interval < 1:
+            raise ValueError(f"loss_scale.interval is {self.interval}; give at least 1 step")
