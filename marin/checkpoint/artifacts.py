@@ -13,8 +13,8 @@ class Checkpoint(Artifact):
     """A trained model with all of its training state, self-contained: its files are outputs of the step that made it.
 
     Losses are in nats per token, over all real tokens of the held-out shards. Files: `checkpoint/…` (read by
-    `load_model`), `metrics.jsonl` (one line a step), `validation.json`, `curve.svg`, and TensorBoard's event file under
-    `tensorboard/`.
+    `load_model`), `checkpoints/step-…/…` (the permanent ones, points to fork from), `metrics.jsonl` (one line a step),
+    `validation.json`, `curve.svg`, and TensorBoard's event file under `tensorboard/`.
     """
 
     model: ModelConfig
@@ -31,6 +31,8 @@ class Checkpoint(Artifact):
     """By held-out source."""
     unigram_losses: dict[str, float]
     validation_tokens: dict[str, int]
+    permanent_steps: tuple[int, ...] = ()
+    """Steps whose state is published too, as permanent checkpoints."""
 
     def present(self, places: dict[str, str]) -> str:
         """Lines for the console: what was trained, and the held-out loss beside that of token frequencies alone."""

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, BinaryIO
 
 from marin.checkpoint.artifacts import Checkpoint
+from marin.checkpoint.identity import as_json, check_identity
 from marin.checkpoint.layout import PROGRESS, PUBLISHED
-from marin.checkpoint.progress import as_json, check_identity
 
 if TYPE_CHECKING:
     from marin.model.transformer import Transformer

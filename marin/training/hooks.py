@@ -44,6 +44,9 @@ class Hook:
     def saved(self, found: FoundCheckpoint) -> None:
         """A checkpoint is complete."""
 
+    def save_failed(self, step: int, attempts: int, reason: str) -> None:
+        """An attempt to save the state after `step` steps failed; training goes on, and it will be tried again."""
+
     def validated(self, summary: Mapping[str, Any]) -> None:
         """A validation is done; `summary` is its entry in `validation.json`."""
 
@@ -103,6 +106,10 @@ class Hooks:
         for hook in self.all:
             hook.saved(found)
 
+    def save_failed(self, step: int, attempts: int, reason: str) -> None:
+        for hook in self.all:
+            hook.save_failed(step, attempts, reason)
+
     def validated(self, summary: Mapping[str, Any]) -> None:
         for hook in self.all:
             hook.validated(summary)
@@ -132,5 +139,6 @@ class Hooks:
 
 def build_hooks(job: TrainingJob, ranks: RankContext, run: RunView) -> list[Hook]:
     """The hooks of a run, in the order in which they are called."""
-    hooks: list[Hook] = []
-    return hooks
+    from marin.training.watch.build import watch_hooks
+
+    return watch_hooks(job.training, ranks, run, f"model/pretrain on {job.mixture.identity[:10]}")

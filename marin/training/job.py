@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from marin.checkpoint.progress import MetricsSegment, as_json
+from marin.checkpoint.identity import as_json
+from marin.checkpoint.progress import MetricsSegment
 from marin.model.config import ModelConfig
 from marin.tokens.mixture.artifacts import Mixture
 from marin.tokens.shards.artifacts import TokenShards
@@ -50,6 +51,14 @@ class PublishedFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PermanentCheckpoint:
+    """A permanent checkpoint of a run: the files of the state after `step` steps."""
+
+    step: int
+    files: tuple[PublishedFile, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingOutcome:
     """What a finished run left in the resumable state."""
 
@@ -57,6 +66,7 @@ class TrainingOutcome:
     tokens: int
     skipped_steps: int
     checkpoint: tuple[PublishedFile, ...]
+    permanent: tuple[PermanentCheckpoint, ...]
     metrics: tuple[MetricsSegment, ...]
     validations: tuple[dict[str, Any], ...]
     unigram_losses: dict[str, float]

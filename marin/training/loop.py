@@ -69,6 +69,7 @@ class LoopResult:
 
     progress: Progress
     checkpoint: FoundCheckpoint
+    permanent: tuple[FoundCheckpoint, ...]
     validation: Mapping[str, SourceLoss]
     peak_flops: float
 
@@ -111,6 +112,9 @@ class TrainingLoop:
         self.skipped_in_a_row = 0
         self.validations: list[dict[str, Any]] = []
         self.last_validation: Mapping[str, SourceLoss] = {}
+        self.last_finite = True
+        self.evidence = ""
+        """What a hook found out about the last steps that were not finite, for the error that ends the run."""
         self.speed = Speed(flops_per_token(model), float("nan"))
         self._unsettled: MadeStep | None = None
         self._saved_step = 0
@@ -119,22 +123,23 @@ class TrainingLoop:
     def run(self) -> LoopResult:
         """Goes on from the newest complete checkpoint, or from the start, to the last step."""
         torch.manual_seed(derive_seed(self.training.seed, f"rank {self.ranks.rank}"))
-        saved = self.saver.resume()
-        self._saved_step = self.step
-        peak = torch.tensor(matmul_peak(self.ranks.device, self.trainee.compute_dtype), dtype=torch.float64)
-        self.speed = Speed(flops_per_token(self.model_config), float(self.ranks.sum(peak)))
-        requests = rank_requests(
-            self.batches,
-            self.step,
-            self.training.steps,
-            self.ranks.rank,
-            self.ranks.world_size,
-            self.training.micro_batch_sequences,
-        )
         try:
+            self.saver.resume()
+            self._saved_step = self.step
+            peak = torch.tensor(matmul_peak(self.ranks.device, self.trainee.compute_dtype), dtype=torch.float64)
+            self.speed = Speed(flops_per_token(self.model_config), float(self.ranks.sum(peak)))
+            requests = rank_requests(
+                self.batches,
+                self.step,
+                self.training.steps,
+                self.ranks.rank,
+                self.ranks.world_size,
+                self.training.micro_batch_sequences,
+            )
+            self.saver.rehearse()
             self.hooks.start(self)
             with Prefetcher(self.source, requests, self.training.loader) as self.ahead:
-                return self._run_to_the_end(saved)
+                return self._run_to_the_end()
         except StopAgreed as stop:
             self._save_to_leave()
             raise Preempted(f"stopped after step {self.step}: {stop}") from None
@@ -142,9 +147,10 @@ class TrainingLoop:
             self.hooks.failed(error)
             raise
         finally:
+            self.saver.close()
             self.hooks.close()
 
-    def _run_to_the_end(self, saved: FoundCheckpoint | None) -> LoopResult:
+    def _run_to_the_end(self) -> LoopResult:
         grid = self.training.validation.steps(self.training.steps)
         while True:
             if self.step in grid and self.step not in {done["step"] for done in self.validations}:
@@ -152,30 +158,30 @@ class TrainingLoop:
             if self.step >= self.training.steps:
                 break
             self.train_step()
-            if reason := self.saver.due(self.step):
-                saved = self._save(reason)
-        assert saved is not None
+            self.saver.poll()
+            if (reason := self.saver.due(self.step)) and not self.training.debug_numerics:
+                self._save(reason)
+        self.saver.wait()
+        assert self.saver.newest is not None
         return LoopResult(
             progress=self.saver.snapshot(),
-            checkpoint=saved,
+            checkpoint=self.saver.newest,
+            permanent=self.saver.permanent(),
             validation=self.last_validation,
             peak_flops=self.speed.peak_flops,
         )
 
-    def _save(self, reason: str) -> FoundCheckpoint:
+    def _save(self, reason: str) -> None:
         self.settle()
-        saved = self.saver.save(self.step, reason)
+        self.saver.save(self.step, reason)
         self._saved_step = self.step
-        self.hooks.saved(saved)
-        return saved
 
     def _save_to_leave(self) -> None:
         """Leaves the state after the last finished step in the store, complete."""
         self.settle()
-        self.saver.wait()
-        if self.step > self._saved_step:
+        if self.step > self._saved_step and not self.training.debug_numerics:
             self._save("before an early end")
-            self.saver.wait()
+        self.saver.leave()
 
     # State
 
@@ -220,6 +226,7 @@ class TrainingLoop:
             clip=self.training.gradient_clip,
         )
         self.step = step
+        self.last_finite = result.finite
         self.hooks.after_update(step)
         made = MadeStep(
             step=step,
@@ -229,7 +236,7 @@ class TrainingLoop:
             sequences=self.batches.size(step - 1),
             seconds={"step": time.perf_counter() - started, **self.clock.take()},
             loader_speed=read.tokens_per_s,
-            added=self.hooks.figures(step),
+            added={**self.hooks.figures(step), **self.saver.figures()},
         )
         self.settle()
         self._unsettled = made
@@ -251,7 +258,7 @@ class TrainingLoop:
             raise StepError(
                 f"{self.skipped_in_a_row} steps in a row, the last of them step {made.step}, had a loss or gradient "
                 "that is not finite; the weights are those of before them. Lower the learning rate, clip gradients, or "
-                "look at the data."
+                f"look at the data.{self.evidence}"
             )
 
     def _count(self, made: MadeStep) -> None:

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from marin.checkpoint.artifacts import Checkpoint
-from marin.checkpoint.layout import PUBLISHED
+from marin.checkpoint.layout import published_folder
 from marin.checkpoint.progress import MetricsSegment
 from marin.checkpoint.state_folder import ByteSink, StateFolder
 from marin.training.curve import render_curve
-from marin.training.job import PublishedFile, TrainingJob, TrainingOutcome
+from marin.training.job import PermanentCheckpoint, PublishedFile, TrainingJob, TrainingOutcome
 from marin.training.metrics import read_segments
 from marin.training.tensorboard import write_events
 
@@ -39,6 +39,10 @@ def decode_outcome(result: Mapping[str, Any]) -> TrainingOutcome:
     """A rank's outcome, back from the JSON form that it travelled in."""
     fields = dict(result)
     fields["checkpoint"] = tuple(PublishedFile(**file) for file in fields["checkpoint"])
+    fields["permanent"] = tuple(
+        PermanentCheckpoint(step=one["step"], files=tuple(PublishedFile(**file) for file in one["files"]))
+        for one in fields["permanent"]
+    )
     fields["metrics"] = tuple(MetricsSegment(**segment) for segment in fields["metrics"])
     fields["validations"] = tuple(fields["validations"])
     return TrainingOutcome(**fields)
@@ -47,7 +51,10 @@ def decode_outcome(result: Mapping[str, Any]) -> TrainingOutcome:
 def publish(run: Publisher, job: TrainingJob, outcome: TrainingOutcome) -> Checkpoint:
     """Writes the outputs and returns the artifact."""
     for file in outcome.checkpoint:
-        run.publish(f"{PUBLISHED}/{file.name}", file.key, sha256=file.sha256)
+        run.publish(f"{published_folder(None)}/{file.name}", file.key, sha256=file.sha256)
+    for permanent in outcome.permanent:
+        for file in permanent.files:
+            run.publish(f"{published_folder(permanent.step)}/{file.name}", file.key, sha256=file.sha256)
     curve: list[tuple[float, float]] = []
     with run.write(METRICS) as sink:
         for line in read_segments(run.state.store, outcome.metrics):
@@ -78,6 +85,7 @@ def publish(run: Publisher, job: TrainingJob, outcome: TrainingOutcome) -> Check
         validation_losses=dict(final["losses"]),
         unigram_losses=dict(outcome.unigram_losses),
         validation_tokens=tokens,
+        permanent_steps=tuple(permanent.step for permanent in outcome.permanent),
     )
 
 

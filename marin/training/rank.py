@@ -12,7 +12,7 @@ from marin.checkpoint.completeness import FoundCheckpoint
 from marin.checkpoint.layout import FINISH_MARK
 from marin.execution import current_run, derive_seed
 from marin.training.environment import RankEnvironment
-from marin.training.job import PublishedFile, TrainingJob, TrainingOutcome
+from marin.training.job import PermanentCheckpoint, PublishedFile, TrainingJob, TrainingOutcome
 
 if TYPE_CHECKING:
     from marin.training.loop import RunView
@@ -68,6 +68,9 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
         tokens=result.progress.tokens,
         skipped_steps=result.progress.step - result.progress.updates,
         checkpoint=published_files(result.checkpoint),
+        permanent=tuple(
+            PermanentCheckpoint(step=found.step, files=published_files(found)) for found in result.permanent
+        ),
         metrics=result.progress.metrics,
         validations=result.progress.validations,
         unigram_losses=unigram_losses(job.mixture, loader.epochs(), target_counts, job.model.vocab_size),

@@ -12,8 +12,9 @@ from torch import nn
 
 from marin.checkpoint.completeness import FoundCheckpoint
 from marin.checkpoint.errors import CheckpointError, IdentityMismatch, KeyMismatch
+from marin.checkpoint.identity import check_identity
 from marin.checkpoint.layout import folder_of, step_of
-from marin.checkpoint.progress import MetricsSegment, Progress, check_identity
+from marin.checkpoint.progress import MetricsSegment, Progress
 from marin.checkpoint.ranks import Ranks
 from marin.checkpoint.reading import load_tensors
 from marin.checkpoint.store import CheckpointStore
@@ -229,8 +230,8 @@ def test_another_identity_is_refused_with_the_differing_fields() -> None:
             stored, {"model": {"width": 8, "layers": 2}, "mixture": "abc", "seed": 1}, "checkpoint of step 2"
         )
     text = str(caught.value)
-    assert "model.width: the checkpoint has 4, this run 8" in text
-    assert "seed: the checkpoint has no such field, this run has 1" in text
+    assert "model.width: 4 -> 8" in text
+    assert "seed: (absent) -> 1" in text
     assert "layers" not in text
 
 

@@ -55,7 +55,8 @@ PAGES = PageSet(
 @step("tests/checkpoint", version="1")
 def untrained(tokenizer: Tokenizer) -> Checkpoint:
     """A model as it is before the first step, but with router biases, saved as training saves."""
-    from marin.checkpoint.progress import Progress, as_json
+    from marin.checkpoint.identity import as_json
+    from marin.checkpoint.progress import Progress
     from marin.checkpoint.ranks import Ranks
     from marin.checkpoint.store import CheckpointStore
     from marin.checkpoint.tensors import model_tensors

@@ -172,8 +172,8 @@ def test_a_checkpoint_of_another_run_is_refused_with_the_difference(tmp_path: An
     with pytest.raises(RankFailed) as caught:
         life(other, 1)
     assert caught.value.errors[0][0] == "IdentityMismatch"
-    assert "mixture: the checkpoint has 'toy', this run 'other'" in str(caught.value)
-    assert "model.window: the checkpoint has 6, this run 5" in str(caught.value)
+    assert "mixture: 'toy' -> 'other'" in str(caught.value)
+    assert "model.window: 6 -> 5" in str(caught.value)
 
 
 def _every(steps: int) -> Any:
