@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from marin.checkpoint.config import CheckpointPolicy
-from marin.execution import runtime
+from marin.execution import added, runtime
 from marin.model.config import ComputeConfig
-from marin.optim.config import FINAL_SHARE, WARMUP_SHARE, OptimizerConfig, Schedule
+from marin.optim.config import (
+    FINAL_SHARE,
+    WARMUP_SHARE,
+    GuardConfig,
+    LossScaleConfig,
+    OptimizerConfig,
+    Schedule,
+    ScheduleShape,
+)
 from marin.parallel.config import OverlapConfig, ParallelPlan, Precision, Recompute
 from marin.tokens.mixture.batches import BatchChange, BatchSchedule, check_batch_changes
 from marin.tokens.mixture.config import LoaderConfig
@@ -49,6 +57,10 @@ class TrainingConfig:
     """Steps from which on the global batch has another size. The stream of sequences stays the same."""
     warmup_share: float = WARMUP_SHARE
     """Share of the steps in which the learning rate rises to its peak."""
+    schedule_shape: ScheduleShape = added(ScheduleShape.LINEAR, since="2026-11-30")
+    """How the learning rate falls after that."""
+    decay_share: float = added(0.2, since="2026-11-30")
+    """wsd: share of the steps in which the learning rate falls, the last ones."""
     final_share: float = FINAL_SHARE
     """Share of the peak rate that is left at the end."""
     gradient_clip: float | None = None
@@ -58,12 +70,22 @@ class TrainingConfig:
     validation: ValidationGrid = field(default_factory=ValidationGrid)
     skips_in_a_row: int = 5
     """The run ends with an error after this many consecutive steps with a non-finite loss or gradient."""
+    guard: GuardConfig = added({"deviations": None, "window": 128}, since="2026-11-30", default=GuardConfig())
+    """When a step is skipped although everything is finite."""
+    loss_scale: LossScaleConfig = added(
+        {"initial": 65536.0, "growth": 2.0, "backoff": 0.5, "interval": 2000, "least": 1.0, "most": 16777216.0},
+        since="2026-11-30",
+        default=LossScaleConfig(),
+    )
+    """fp16: the factor of the loss."""
     micro_batch_sequences: int | None = runtime(None)
     """Sequences that a rank takes through the model at once, None for its whole part of the batch."""
     parallel: ParallelPlan = runtime(ParallelPlan())
     recompute: Recompute = runtime(Recompute.NONE)
     compute: ComputeConfig = runtime(ComputeConfig())
     overlap: OverlapConfig = runtime(OverlapConfig())
+    optimizer_on_host: bool = runtime(False)
+    """Keep the optimizer's state in host memory and bring it to the device piece by piece."""
     checkpoints: CheckpointPolicy = runtime(CheckpointPolicy())
     loader: LoaderConfig = runtime(LoaderConfig())
     watch: WatchConfig = runtime(WatchConfig())
@@ -89,6 +111,13 @@ class TrainingConfig:
             raise ValueError(
                 f"warmup_share is {self.warmup_share}; give a share of the steps, from 0 up to, but below, 1"
             )
+        if not 0 < self.decay_share <= 1:
+            raise ValueError(f"decay_share is {self.decay_share}; give a share of the steps, above 0 and up to 1")
+        if self.schedule_shape is ScheduleShape.WSD and self.warmup_share + self.decay_share > 1:
+            raise ValueError(
+                f"warmup_share {self.warmup_share} and decay_share {self.decay_share} are more than the whole run "
+                "together; shorten one of them"
+            )
         if not 0 <= self.final_share <= 1:
             raise ValueError(f"final_share is {self.final_share}; give a share of the peak rate, from 0 to 1")
         if self.gradient_clip is not None and self.gradient_clip <= 0:
@@ -96,11 +125,14 @@ class TrainingConfig:
 
     @property
     def schedule(self) -> Schedule:
-        """The learning-rate curve: linear warm-up, then linear decay to `final_share`."""
+        """The learning-rate curve: linear warm-up, then decay to `final_share` in the shape that is configured."""
         warmup = 0
         if self.warmup_share > 0:
             warmup = min(max(1, round(self.warmup_share * self.steps)), max(0, self.steps - 1))
-        return Schedule(self.steps, warmup, self.steps - warmup, self.final_share)
+        decay = self.steps - warmup
+        if self.schedule_shape is ScheduleShape.WSD:
+            decay = min(decay, max(1, round(self.decay_share * self.steps)))
+        return Schedule(self.steps, warmup, decay, self.final_share, self.schedule_shape)
 
     @property
     def batches(self) -> BatchSchedule:

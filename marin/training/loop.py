@@ -24,6 +24,7 @@ from marin.execution import Preempted, StepError, derive_seed
 from marin.model.accounting import flops_per_token
 from marin.model.config import ModelConfig
 from marin.model.outputs import LossSums
+from marin.optim.guard import failures_in_a_row
 from marin.tokens.mixture.batches import rank_requests
 from marin.tokens.mixture.config import LoaderConfig
 from marin.tokens.mixture.packing import Batch
@@ -38,7 +39,7 @@ from marin.training.saving import Saver
 from marin.training.stopping import StopAgreed, agree_to_stop
 from marin.training.throughput import PhaseClock, matmul_peak
 from marin.training.train_step import gradients, update
-from marin.training.trainee import Trainee
+from marin.training.trainee import LOSS_SCALE, SKIP_GUARD, Trainee
 from marin.training.validation import HeldOut, SourceLoss, summarise, validate
 
 logger = logging.getLogger(__name__)
@@ -187,17 +188,18 @@ class TrainingLoop:
 
     def parts(self) -> dict[str, dict[str, Any]]:
         """State of the stateful parts beside the model, by name: what a checkpoint keeps of them."""
-        return self.hooks.states()
+        return self.hooks.states() | self.trainee.states()
 
     def restore_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
         """Inverse of `parts`; raises StepError for a name that no part of this run has."""
-        unknown = sorted(parts.keys() - self.parts().keys())
+        unknown = sorted(parts.keys() - self.hooks.states().keys() - {SKIP_GUARD, LOSS_SCALE})
         if unknown:
             raise StepError(
                 f"the checkpoint has the state of {', '.join(unknown)}, which this run does not have; "
                 "go on with the settings that it was made with"
             )
         self.hooks.restore(parts)
+        self.trainee.restore(parts)
 
     # One step
 
@@ -236,7 +238,7 @@ class TrainingLoop:
             sequences=self.batches.size(step - 1),
             seconds={"step": time.perf_counter() - started, **self.clock.take()},
             loader_speed=read.tokens_per_s,
-            added={**self.hooks.figures(step), **self.saver.figures()},
+            added={**self.hooks.figures(step), **self.saver.figures(), **self.trainee.figures()},
         )
         self.settle()
         self._unsettled = made
@@ -252,6 +254,7 @@ class TrainingLoop:
         if self.ranks.rank == 0:
             skipped = made.step - self.updates
             line = metrics_line(made, tokens_total=self.tokens, skipped_steps=skipped, speed=self.speed)
+            line |= self.trainee.guard.figures()
             self.metrics.append(made.step, line)
             tell_people(made.step, self.training.steps, line, self.training.log_every, self._run.progress)
         if self.skipped_in_a_row >= self.training.skips_in_a_row:
@@ -262,14 +265,14 @@ class TrainingLoop:
             )
 
     def _count(self, made: MadeStep) -> None:
-        if made.result.finite:
+        skip = made.result.skip
+        self.trainee.guard.count(skip)
+        self.skipped_in_a_row = failures_in_a_row(self.skipped_in_a_row, [skip])
+        if made.result.made:
             self.updates += 1
             self.tokens += made.batch.tokens
-            self.skipped_in_a_row = 0
-            return
-        self.skipped_in_a_row += 1
-        if self.ranks.rank == 0:
-            logger.warning("step %d is skipped: its loss or gradient is not finite", made.step)
+        elif self.ranks.rank == 0:
+            logger.warning("step %d is skipped: %s", made.step, skip.reason)
 
     def total_loss(self, step: int, result: LossSums) -> Tensor:
         """The sum that is differentiated; a seam for what must be added to it, or for a test to disturb."""

@@ -67,7 +67,7 @@ def metrics_line(made: MadeStep, *, tokens_total: int, skipped_steps: int, speed
         "log_partition_squared": log_partition / tokens,
         "learning_rate": result.rates,
         "gradient_norm": result.norm.item(),
-        "skipped": not result.finite,
+        "skipped": not result.made,
         "skipped_steps": skipped_steps,
         "tokens": batch.tokens,
         "tokens_total": tokens_total,

@@ -1,6 +1,6 @@
-"""One optimizer step over a global batch: gradients, the ranks' agreement that they are finite, update, routing.
+"""One optimizer step over a global batch: gradients, the decision whether they count, update, routing.
 
-On CUDA nothing here waits for the device but what the update itself decides on the host; the figures stay there.
+On CUDA the host waits once, for the decision, when the whole update is enqueued already; the figures stay there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from marin.model.outputs import LossSums
+from marin.optim.guard import Skip
 from marin.training.global_batch import GlobalBatch
 from marin.training.process_group import RankContext
 from marin.training.tensors import on_device
@@ -31,16 +32,26 @@ class StepResult:
         sums: [4], float64, over all ranks: the objective (divided by the batch's real tokens), the summed loss of the
             real tokens, their summed squared log-partition, and the number of ranks whose gradient norm is not finite.
         norm: 0-d, norm of the whole gradient.
-        finite: whether all of them are finite, and so whether the update was made; the same on every rank.
+        skip: why the update was not made, or that it was; the same on every rank.
         rates: learning rate of each group of parameters.
         router: routing of the step; empty for a skipped one.
     """
 
     sums: Tensor
     norm: Tensor
-    finite: bool
+    skip: Skip
     rates: dict[str, float]
     router: dict[str, Any]
+
+    @property
+    def made(self) -> bool:
+        """Whether the update was made."""
+        return self.skip is Skip.NONE
+
+    @property
+    def finite(self) -> bool:
+        """Whether loss and gradient are finite on every rank, or overflowed only for the scale of the loss."""
+        return not self.skip.is_failure
 
 
 def gradients(
@@ -61,9 +72,10 @@ def gradients(
             result: LossSums = trainee.model(*on_device(part, ranks.device))
             total = total_loss(result) / max(1, batch.tokens)
         with clock.phase("backward"):
-            torch.autograd.backward(total)
+            torch.autograd.backward(trainee.scaled(total))
         figures = (total, result.nll_sum, result.z_sum)
         sums[:BAD_NORMS] += torch.stack([figure.detach().double() for figure in figures])
+    trainee.unscale_gradients()
     return sums
 
 
@@ -77,7 +89,7 @@ def update(
     remaining: float,
     clip: float | None,
 ) -> StepResult:
-    """Makes the update if everything is finite on every rank, and leaves no gradient either way.
+    """Makes the update unless the guard skips the step on every rank, and leaves no gradient either way.
 
     `share` of the peak learning rates, `remaining` share of the run for decays that are annealed, `clip` the largest
     norm of the gradient.
@@ -86,11 +98,12 @@ def update(
         norm = trainee.gradient_norm()
         sums[BAD_NORMS] = ~torch.isfinite(norm)
         ranks.sum(sums)
-        finite = bool((torch.isfinite(sums).all() & (sums[BAD_NORMS] == 0)).item())
+        agreed_norm = torch.where(sums[BAD_NORMS] == 0, norm, torch.inf)
+        reason = trainee.guard.decide(sums[OBJECTIVE], agreed_norm, torch.isfinite(sums[:BAD_NORMS]).all())
         rates = trainee.set_rates(share, remaining)
-        if finite:
-            trainee.update(norm, clip)
+        trainee.update(norm, clip, reason)
         trainee.drop_gradients()
     with clock.phase("router"):
-        router = trainee.finish_routing(update=finite)
-    return StepResult(sums, norm, finite, rates, router)
+        skip = Skip(int(reason))
+        router = trainee.finish_routing(update=skip is Skip.NONE)
+    return StepResult(sums, norm, skip, rates, router)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ from marin.model.config import ModelConfig
 from marin.model.outputs import Reducer, RouterStatistics
 from marin.model.transformer import Transformer
 from marin.optim.build import apply_schedule, build_optimizer
+from marin.optim.config import GuardConfig
+from marin.optim.guard import StepGuard, step_unless
+from marin.optim.loss_scale import LossScale
 from marin.parallel.build import build_model
 from marin.parallel.config import OverlapConfig, Precision
 from marin.parallel.gradients import clip_gradients, gradient_norm
@@ -21,6 +25,10 @@ from marin.parallel.reduction import MeshReducer
 from marin.parallel.sharding import compute_dtype, set_last_micro_batch
 from marin.training.config import TrainingConfig
 from marin.training.process_group import RankContext
+
+SKIP_GUARD = "skip_guard"
+LOSS_SCALE = "loss_scale"
+"""Names under which a checkpoint keeps the states of `Trainee.states`."""
 
 
 class Trainee:
@@ -34,22 +42,36 @@ class Trainee:
         reducer: Reducer,
         compute_dtype: torch.dtype,
         overlap: OverlapConfig = OverlapConfig(),
+        guard: StepGuard | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.reducer = reducer
         self.compute_dtype = compute_dtype
         self.overlap = overlap
+        self.guard = guard or StepGuard(GuardConfig(), "cpu")
 
     def begin_micro_batch(self, *, last: bool) -> None:
         """Says before each micro-batch of a step whether it is the last, after which gradients must be summed."""
         set_last_micro_batch(self.model, last, self.overlap)
 
-    def update(self, norm: Tensor, clip: float | None) -> None:
-        """One optimizer step, with the gradient of this norm scaled down to `clip` when it is given and exceeded."""
+    def scaled(self, loss: Tensor) -> Tensor:
+        """What is differentiated instead of a loss: a multiple of it where gradients are computed in fp16."""
+        return loss if self.guard.scale is None else self.guard.scale.scaled(loss)
+
+    def unscale_gradients(self) -> None:
+        """Makes the gradients of scaled losses those of the losses; once a step."""
+        if self.guard.scale is not None:
+            self.guard.scale.unscale(self.model)
+
+    def update(self, norm: Tensor, clip: float | None, skip: Tensor) -> None:
+        """One optimizer step, with the gradient of this norm scaled down to `clip` when it is given and exceeded.
+
+        Changes nothing where `skip` (0-d, see `marin.optim.guard`) is not zero.
+        """
         if clip is not None:
             clip_gradients(self.model, norm, clip)
-        self.optimizer.step()
+        step_unless(self.optimizer, skip)
 
     def gradient_norm(self) -> Tensor:
         """Norm of the gradient over all parameters and ranks, 0-d; the same on every rank."""
@@ -67,6 +89,22 @@ class Trainee:
         apply_schedule(self.optimizer, share, remaining)
         groups = enumerate(self.optimizer.param_groups)
         return {str(group.get("name", index)): float(group["lr"]) for index, group in groups}
+
+    def figures(self) -> dict[str, Any]:
+        """For the metrics line, where they were computed: the scale of the loss, if there is one."""
+        return {} if self.guard.scale is None else {"loss_scale": self.guard.scale.value}
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """State of the guard and of the loss scale, by name, as JSON; equal on every rank."""
+        own: dict[str, dict[str, Any]] = {SKIP_GUARD: self.guard.state()}
+        return own if self.guard.scale is None else own | {LOSS_SCALE: self.guard.scale.state()}
+
+    def restore(self, states: Mapping[str, dict[str, Any]]) -> None:
+        """Inverse of `states`; what is missing starts afresh, and a scale that is not needed is dropped."""
+        if SKIP_GUARD in states:
+            self.guard.restore(states[SKIP_GUARD])
+        if self.guard.scale is not None and LOSS_SCALE in states:
+            self.guard.scale.restore(states[LOSS_SCALE])
 
     def finish_routing(self, *, update: bool) -> dict[str, Any]:
         """Sets the router biases from the whole step and returns its routing; without `update` the step is forgotten.
@@ -97,10 +135,16 @@ def build_trainee(
         compute=training.compute,
         overlap=training.overlap,
     )
-    optimizer = build_optimizer(transformer, training.optimizer)
+    optimizer = build_optimizer(transformer, training.optimizer, on_host=training.optimizer_on_host)
     computed = compute_dtype(precision, ranks.device.type) or dtype
+    scale = LossScale(training.loss_scale, ranks.device) if computed is torch.float16 else None
     return Trainee(
-        transformer, optimizer, reducer=MeshReducer(meshes), compute_dtype=computed, overlap=training.overlap
+        transformer,
+        optimizer,
+        reducer=MeshReducer(meshes),
+        compute_dtype=computed,
+        overlap=training.overlap,
+        guard=StepGuard(training.guard, ranks.device, scale),
     )
 
 
