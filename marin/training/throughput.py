@@ -11,6 +11,8 @@ import torch
 
 CPU_SIDE = 384
 CUDA_SIDE = 8192
+PHASE = "phase/"
+"""How the ranges of phases begin in a profile."""
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.1) -> float:
@@ -60,7 +62,7 @@ class PhaseClock:
         self.current = name
         self.changes += 1
         try:
-            with torch.profiler.record_function(name) if self.annotate else nullcontext():
+            with torch.profiler.record_function(PHASE + name) if self.annotate else nullcontext():
                 yield
         finally:
             _finish(self._device)

@@ -127,6 +127,10 @@ class ToyTask:
     """(step, rank) pairs whose loss is made infinite."""
     double: bool = True
     mixture: str = "toy"
+    watched: bool = False
+    """With the hooks that every real run has."""
+    hooks: tuple[Any, ...] = ()
+    """Hooks before these; they pickle."""
     signalled: Signalled | None = None
 
 
@@ -160,6 +164,8 @@ def train_toy(task: ToyTask) -> ToyResult:
     from marin.training.process_group import process_group
     from marin.training.stopping import signals_to
     from marin.training.trainee import build_trainee
+    from marin.training.validation import HeldOutText
+    from marin.training.watch.build import watch_hooks
     from tests.checkpoint.holder import holder
     from tests.training.waiting import WaitsForSignal
 
@@ -182,11 +188,11 @@ def train_toy(task: ToyTask) -> ToyResult:
         plan = task.plan or ParallelPlan(dp_shard=ranks.world_size)
         training = _with_plan(task.training, plan)
         run = holder(task.prefix, epoch=task.epoch, workers=ranks.world_size)
-        heldout = {name: partial(toy_heldout, count) for name, count in task.heldout}
+        batches = {name: partial(toy_heldout, count) for name, count in task.heldout}
         hooks: list[Hook] = []
         if task.signalled is not None and task.signalled.rank == ranks.rank:
             waiting = WaitsForSignal(task.signalled, run.stop)
-            heldout = {name: partial(waiting.heldout, batches) for name, batches in heldout.items()}
+            batches = {name: partial(waiting.heldout, of_source) for name, of_source in batches.items()}
             hooks = [waiting]
         elif task.signalled is not None:
             hooks = [WaitsForSignal(None, run.stop)]
@@ -197,11 +203,14 @@ def train_toy(task: ToyTask) -> ToyResult:
             identity=run_identity(task.model, training, task.mixture),
             source=ToySource(),
             components=COMPONENTS,
-            heldout=heldout,
+            heldout={
+                name: HeldOutText(batches[name], tokens=count * LENGTH + 1, text_bytes=3 * count * LENGTH)
+                for name, count in task.heldout
+            },
             trainee=trainee,
             ranks=ranks,
             run=run,
-            hooks=hooks,
+            hooks=[*task.hooks, *hooks, *(watch_hooks(training, ranks, run, "toy") if task.watched else ())],
         )
         with signals_to(run.stop):
             result = loop.run()

@@ -230,7 +230,8 @@ def _often(rule: Often) -> Machine:
 
     def take(line: Mapping[str, Any]) -> tuple[bool | None, Any]:
         moment = float(line["time"])
-        if value_at(line, rule.metric) is True:
+        found = value_at(line, rule.metric)
+        if found is not ABSENT and found:
             moments.append(moment)
         while moments and moments[0] < moment - rule.seconds:
             moments.popleft()

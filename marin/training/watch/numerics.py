@@ -110,7 +110,9 @@ class Microscope:
         """What was seen; the gradients of the parameters must still be there. A collective."""
         self.detach()
         finite = self._meter.local()[:, 2].isfinite()
-        bad: set[str | None] = {name for name, good in zip(self._meter.modules, finite.tolist(), strict=True) if not good}
+        bad: set[str | None] = {
+            name for name, good in zip(self._meter.modules, finite.tolist(), strict=True) if not good
+        }
         module = _first(self._meter.order, bad)
         unfit: set[str | None] = {name for name, good in self._gradients.items() if not bool(good)}
         gradient = _first(list(self._gradients), unfit)
@@ -133,7 +135,7 @@ class Microscope:
         def look(module: nn.Module, given: Any, output: Any) -> None:
             for tensor in tensors_of(output):
                 if tensor.requires_grad:
-                    tensor.register_hook(note)
+                    tensor.register_hook(note)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
         return look
 

@@ -96,7 +96,7 @@ class MostOf(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Often(Rule):
-    """The metric was true in at least `count` lines of the last `seconds`."""
+    """The metric was there, and neither false nor zero, in at least `count` lines of the last `seconds`."""
 
     metric: str
     count: int
