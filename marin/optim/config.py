@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from marin.execution import added
+
 WARMUP_SHARE = 0.01
 FINAL_SHARE = 0.05
 MAXIMUM_RATE = 0.05
@@ -63,7 +65,7 @@ class Schedule:
     warmup_steps: int
     decay_steps: int
     final_share: float = 0.0
-    shape: ScheduleShape = ScheduleShape.LINEAR
+    shape: ScheduleShape = added(ScheduleShape.LINEAR, since="2026-11-30")
 
     def __post_init__(self) -> None:
         if self.total_steps < 1:

@@ -39,9 +39,24 @@ class Skip(IntEnum):
     """The gradient norm is too far above the last ones."""
 
     @property
+    def reason(self) -> str:
+        """In words."""
+        return _REASONS[self]
+
+    @property
     def is_failure(self) -> bool:
         """True where too many in a row end the run."""
         return self in (Skip.LOSS, Skip.GRADIENT)
+
+
+_REASONS = {
+    Skip.NONE: "it is not skipped",
+    Skip.LOSS: "its loss is not finite",
+    Skip.GRADIENT: "its gradient is not finite",
+    Skip.OVERFLOW: "its gradient left the range of fp16, so the loss is scaled less from here on",
+    Skip.LOSS_OUTLIER: "its loss is an outlier",
+    Skip.NORM_OUTLIER: "its gradient norm is an outlier",
+}
 
 
 class StepGuard:
@@ -83,9 +98,8 @@ class StepGuard:
             self.counts[reason] += 1
 
     def figures(self) -> dict[str, Any]:
-        """For the metrics line: steps skipped so far by reason, and the scale of the loss where there is one."""
-        skips = {reason.name.lower(): count for reason, count in self.counts.items()}
-        return {"skips": skips} if self.scale is None else {"skips": skips, "loss_scale": self.scale.value}
+        """For the metrics line: steps skipped so far by reason."""
+        return {"skips": {reason.name.lower(): count for reason, count in self.counts.items()}}
 
     def state(self) -> dict[str, Any]:
         """What a resumed run must know, as JSON; equal on every rank."""

@@ -29,6 +29,7 @@ class TrainingJob:
 
 def run_identity(model: ModelConfig, training: TrainingConfig, mixture: str) -> dict[str, Any]:
     """The fields that fix what step s of a run computes: model, data order, optimizer and schedule."""
+    guard = {"guard": as_json(training.guard)} if training.guard.deviations is not None else {}
     return {
         "model": as_json(model),
         "mixture": mixture,
@@ -38,6 +39,7 @@ def run_identity(model: ModelConfig, training: TrainingConfig, mixture: str) -> 
         "optimizer": as_json(training.optimizer),
         "schedule": as_json(training.schedule),
         "gradient_clip": training.gradient_clip,
+        **guard,
     }
 
 
