@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Part(StrEnum):
+    """How much of a checkpoint a run begins with."""
+
+    WEIGHTS = "weights"
+    """The model with its router biases; the optimizer starts afresh."""
+    WEIGHTS_AND_FITTING_OPTIMIZER = "weights and fitting optimizer"
+    """The model, and the optimizer's state of every parameter for which both optimizers keep the same; the rest starts
+    afresh. For a change of the optimizer.
+    """
+    ALL = "all"
+    """The model and the whole state of the optimizer."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,13 @@ from typing import BinaryIO
 
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import LoadPlanner
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
 
 from marin.checkpoint.completeness import FoundCheckpoint, WrittenFile
+from marin.checkpoint.errors import CheckpointError
 from marin.checkpoint.files import StoreFiles, StoreReader
 from marin.checkpoint.keys import TensorForm, check_keys
 from marin.checkpoint.state_folder import ObjectStore
@@ -42,18 +44,37 @@ def load_tensors(
     Only stored names that start with `prefix` are considered; among them the comparison is strict (`check_keys`). On
     one process without `group`, otherwise by all ranks of it together. `planner` may direct what is read elsewhere.
     """
-    started = time.monotonic()
     stored = {name: form for name, form in stored_forms(read).items() if name.startswith(prefix)}
     names = check_keys(stored, forms_of(tensors), where, allow)
+    fill(read, {name: tensors[name] for name in names}, where=where, group=group, planner=planner)
+
+
+def fill(
+    read: Opener,
+    tensors: Mapping[str, Tensor],
+    *,
+    where: str,
+    group: dist.ProcessGroup | None = None,
+    planner: LoadPlanner | None = None,
+) -> None:
+    """Fills `tensors` in place, all of which the checkpoint must hold. No more than one stored tensor is in memory
+    beside them at any time.
+    """
+    started = time.monotonic()
     with alone_is_meant(group):
-        load_distributed(
-            {name: tensors[name] for name in names},
-            storage_reader=StoreReader(StoreFiles(read=read)),
-            planner=planner,
-            process_group=group,
-            no_dist=group is None,
-        )
-    logger.info("read %d tensors of the %s in %.2f s", len(names), where, time.monotonic() - started)
+        try:
+            load_distributed(
+                dict(tensors),
+                storage_reader=StoreReader(StoreFiles(read=read)),
+                planner=planner,
+                process_group=group,
+                no_dist=group is None,
+            )
+        except CheckpointException as error:
+            causes = {rank: failure[0] for rank, failure in sorted(error.failures.items())}
+            told = "; ".join(f"rank {rank}: {type(cause).__name__}: {cause}" for rank, cause in causes.items())
+            raise CheckpointError(f"the {where} could not be read: {told}") from error
+    logger.info("read %d tensors of the %s in %.2f s", len(tensors), where, time.monotonic() - started)
 
 
 def stored_forms(read: Opener) -> dict[str, TensorForm]:
