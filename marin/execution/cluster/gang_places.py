@@ -85,14 +85,14 @@ class Places:
         self._changed = time.monotonic()
         self._growth: tuple[int, PlacementGroup, float] | None = None
 
-    def take(self) -> Held:
-        """Wait for places of the largest size that there is room for.
+    def take(self, within: float = math.inf) -> Held:
+        """Wait for places of the largest size that there is room for, for `within` seconds at the most.
 
         The largest is waited for with the fleet's patience, unless the last gang was smaller already, or the cluster
         says that no node will come. Avoided nodes are taken back when there is room nowhere else.
 
         Raises:
-            StepError: no size can ever have its places; says what is missing.
+            StepError: no size can ever have its places, or none had them in time; says what is missing.
         """
         self._check_possible()
         begun = time.monotonic()
@@ -103,13 +103,19 @@ class Places:
                 self._readmit(avoided)
                 continue
             for size, seconds in self._worth_trying(avoided, patience):
-                held = self._formed(size, avoided, seconds)
+                held = self._formed(size, avoided, min(seconds, within))
                 if held is not None:
                     if size != self._current:
                         self._changed = time.monotonic()
                     self._current = size
                     return held
             patience = PLACE_SECONDS
+            if time.monotonic() - begun >= within:
+                size = self._sizes[-1]
+                raise StepError(
+                    f"no places for the {size} workers of {self._display} in {within:g} s, each with "
+                    f"{demand_text(self._bundle(1))}: free them, add nodes, or take a smaller fleet"
+                )
 
     def may_grow(self) -> int | None:
         """A larger size for which the missing places are held, if there is one; to be asked every few seconds.

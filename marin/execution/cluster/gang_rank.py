@@ -25,7 +25,7 @@ from marin.execution.running.scratch import scratch_folder
 from marin.execution.running.stopping import StopRequest
 from marin.execution.running.tasks import RunSpec
 from marin.execution.running.worker import Failure, failure_of
-from marin.execution.secrets import SecretValues
+from marin.execution.secrets import SecretValues, available
 
 NAMESPACE = "marin"
 """Ray's namespace of all ranks, in which the driver finds them by name."""
@@ -84,11 +84,16 @@ class RankProcess:
         """Why rank 0's door cannot be reached from here, or an empty text."""
         return knock(address, port)
 
-    def call(self, environment: dict[str, str], function: Callable[[Any], Any], payload: Any) -> Any:
+    def call(
+        self, environment: dict[str, str], secrets: SecretValues, function: Callable[[Any], Any], payload: Any
+    ) -> Any | Failure:
         """What a function returns here, outside of any run; an exception comes back as a `Failure`."""
         os.environ.update(environment)
+        if self._door is not None:
+            self._door.close()
         try:
-            return function(payload)
+            with available(secrets):
+                return function(payload)
         except Exception as error:
             return failure_of(error)
 

@@ -60,6 +60,16 @@ class Nodes:
         if node in self.workers:
             self.workers.remove(node)
 
+    def drain(self, node: Any, seconds: float) -> None:
+        """Tell Ray that a node goes away so soon, as an autoscaler does for a spot machine."""
+        from ray._raylet import GcsClient
+        from ray.core.generated import autoscaler_pb2
+
+        reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+        until = int((time.time() + seconds) * 1000)
+        accepted, why = GcsClient(address=self.address).drain_node(node.node_id, reason, "asked back", until)
+        assert accepted, why
+
     def node_of(self, process: int) -> Any:
         """The node to which a worker process belongs: it is a child of the node's raylet."""
         parent = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
@@ -188,6 +198,12 @@ class Joined:
     def examine(self, store: Store, compare: bool) -> str:
         """Look at the nodes as when the cluster is joined, also at versions if told to; returns what is wrong."""
         return self._pool.submit(_examine, store, compare).result(PATIENCE_SECONDS)
+
+    def kill(self) -> None:
+        """The driver is gone, without a word."""
+        (process,) = self._pool._processes.values()
+        process.kill()
+        process.join()
 
     def shutdown(self) -> None:
         """End the process."""

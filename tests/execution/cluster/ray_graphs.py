@@ -8,8 +8,9 @@ import random
 import signal
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
-from marin.execution import Artifact, Fleet, current_run, runtime, step
+from marin.execution import Artifact, Fleet, Preempted, Stalled, current_run, runtime, step
 from tests.execution.graphs import Numbers, Probe, executions
 
 LEAK_BYTES = 64 << 20
@@ -131,3 +132,46 @@ def look(names: tuple[str, ...]) -> list[str]:
 def credentials(names: tuple[str, ...]) -> Seen:
     """What a shard finds in its environment."""
     return Seen(digests=tuple(current_run().map(look, [names])[0]))
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A rank's payload: it works until the file `hold` is there, or until it is asked to end, and then saves."""
+
+    probe: Probe
+    deed: str = runtime("")
+
+
+def work(payload: Shift) -> int:
+    """A rank that notes its life and the size of its world, and ends in order when it is asked to.
+
+    As in a training loop, all ranks end when one of them is asked to.
+    """
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    run, node, probe = current_run(), os.environ.get("NODE_NAME", ""), payload.probe
+    probe.note(f"{world}-rank-{rank}@{node}")
+    life = executions(probe.tally, f"{world}-rank-{rank}@{node}")
+    if payload.deed == "the bad node kills" and node == "bad":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if payload.deed == "stalls once" and rank == 0 and life == 1:
+        run.give_up(Stalled("no step for 1 s"))
+        time.sleep(LONG_SECONDS)
+    asked = Path(probe.tally) / f"asked.{os.environ['MASTER_PORT']}"
+    while not Path(probe.hold).exists():
+        if run.stop_requested() is not None or asked.exists():
+            asked.touch()
+            probe.note(f"saved-{world}")
+            raise Preempted(run.stop_requested() or "another rank was asked to")
+        time.sleep(0.05)
+    return world
+
+
+@step("test/shift", version="1", fans_out=True)
+def shift(deed: str, sizes: tuple[int, ...], probe: Probe) -> Numbers:
+    """A gang that may have several sizes."""
+    return Numbers(values=tuple(current_run().gang(work, Shift(probe, deed), sizes=sizes)))
+
+
+def shift_on(fleet: Fleet, deed: str, sizes: tuple[int, ...], probe: Probe) -> Numbers:
+    """The shift on a fleet."""
+    return shift(deed, sizes, probe).on(fleet)

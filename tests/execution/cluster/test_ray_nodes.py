@@ -6,6 +6,7 @@ All its nodes are on this machine, and listen on loopback when the tests run in 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import secrets
 import stat
@@ -17,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from marin.execution import make_plan
+from marin.execution import Fleet, make_plan
+from marin.execution.fleet import Elastic
 from marin.execution.planning.plan import record_of
 from marin.execution.records import materialise_record
 from marin.storage import MissingObject, open_store
 from marin.storage.local import LocalStore
 from tests.execution.cluster.nodes import Joined, Nodes
-from tests.execution.cluster.ray_graphs import Deeds, Seen, credentials, deeds, digest_of, gang_beside_shards
+from tests.execution.cluster.ray_graphs import Deeds, Seen, credentials, deeds, digest_of, gang_beside_shards, shift_on
 from tests.execution.graphs import Numbers, Probe, executing, executions
 from tests.storage.backends import wait_for
 
@@ -181,6 +183,67 @@ def test_a_killed_nodes_gang_and_shards_come_back_on_the_others_and_finished_sha
     assert sum(executions(probe.tally, f"shard-{number}") for number in range(shards)) <= shards + 4
 
 
+def lives(probe: Probe, world: int, node: str) -> int:
+    """Ranks that began on a node in a world of that size."""
+    return len(list(Path(probe.tally).glob(f"{world}-rank-?@{node}.*")))
+
+
+def what_happened(prefix: Path) -> list[str]:
+    """What became of gangs, in order."""
+    lines = [json.loads(line) for path in prefix.glob("_runs/*/events-*") for line in path.read_text().splitlines()]
+    ordered = sorted(lines, key=lambda line: line["time"])
+    return [line["event"] for line in ordered if line["event"].startswith("gang.")]
+
+
+def test_a_gang_goes_on_with_fewer_workers_ends_in_order_for_more_and_leaves_a_node_that_is_drained(
+    driver: Joined, nodes: Nodes, prefix: Path, probe: Probe
+) -> None:
+    for old in list(nodes.workers):
+        nodes.kill(old)
+    first, _ = nodes.add(2, {"NODE_NAME": "one"}, wait=False), nodes.add(2, {"NODE_NAME": "two"})
+    elastic = Elastic(min_workers=2, patience_seconds=3.0, interval_seconds=1.0)
+    fleet = Fleet(workers=4, workers_per_node=2, elastic=elastic, stop_seconds=20)
+    running = driver.start(prefix, shift_on, fleet, "", (4, 2), probe)
+    wait_for(lambda: lives(probe, 4, "one") == lives(probe, 4, "two") == 2, 60)
+    nodes.kill(first)
+    wait_for(lambda: lives(probe, 2, "two") == 2, 60)
+    third = nodes.add(2, {"NODE_NAME": "three"})
+    wait_for(lambda: lives(probe, 4, "three") == 2, 60)
+    assert executions(probe.tally, "saved-2") == 2
+    nodes.drain(third, seconds=60)
+    wait_for(lambda: lives(probe, 2, "two") == 4, 60)
+    assert executions(probe.tally, "saved-4") == 4
+    Path(probe.hold).touch()
+    report = running.result(60)
+    assert set(report.statuses.values()) == {"done"}, report.messages
+    values = result_of(prefix, shift_on(fleet, "", (4, 2), probe))
+    assert isinstance(values, Numbers)
+    assert values.values == (2, 2)
+    assert what_happened(prefix) == [
+        "gang.restarted",
+        "gang.smaller",
+        "gang.stopping",
+        "gang.resized",
+        "gang.stopping",
+        "gang.restarted",
+        "gang.smaller",
+    ]
+
+
+def test_a_node_that_ends_two_gangs_is_avoided_and_a_killed_driver_leaves_no_rank(
+    driver: Joined, nodes: Nodes, prefix: Path, probe: Probe
+) -> None:
+    nodes.add(1, {"NODE_NAME": "bad"})
+    fleet = Fleet(workers=3, elastic=Elastic(min_workers=2, patience_seconds=3.0))
+    driver.start(prefix, shift_on, fleet, "the bad node kills", (3, 2), probe)
+    wait_for(lambda: lives(probe, 2, "two") == 2, 60)
+    assert lives(probe, 3, "bad") == 2
+    ranks = [process for rank in (0, 1) for process in executing(probe.tally, f"2-rank-{rank}@two")]
+    assert all(Path(f"/proc/{process}").exists() for process in ranks)
+    driver.kill()
+    wait_for(lambda: not any(Path(f"/proc/{process}").exists() for process in ranks), 30)
+
+
 EXPERIMENT = """
 import sys
 
@@ -210,7 +273,6 @@ ROOT = Path(__file__).parents[3]
 def test_when_the_head_is_lost_the_run_ends_soon_with_one_message_and_its_claims_are_free(
     driver: Joined, nodes: Nodes, prefix: Path, probe: Probe
 ) -> None:
-    driver.shutdown()
     address = nodes.address
     (prefix.parent / "mine").mkdir()
     script = prefix.parent / "mine/experiment.py"  # outside of the project, as its steps are
