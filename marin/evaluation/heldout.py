@@ -83,16 +83,48 @@ def score_source(
         scored += int(sums.token_count)
         read += batch.targets.size
         partial_bytes += int(byte_lengths[batch.targets].sum())
-    # The first token of the stream is no target, and the last sequence is padded: neither counts as read above.
+    return compression(
+        source,
+        nats,
+        scored,
+        read,
+        total_tokens=total_tokens,
+        total_bytes=total_bytes,
+        partial_bytes=partial_bytes,
+        vocab_size=len(byte_lengths),
+        bos_id=bos_id,
+    )
+
+
+def compression(
+    source: str,
+    nats: float,
+    scored: int,
+    read: int,
+    *,
+    total_tokens: int,
+    total_bytes: int,
+    partial_bytes: int,
+    vocab_size: int,
+    bos_id: int | None,
+) -> SourceScore:
+    """The score of a source of which `read` targets were read, padding included, and `scored` have a loss that sums to
+    `nats`.
+
+    `partial_bytes` is the text behind what was read, where that is not the whole source. Raises `ValueError` when there
+    is nothing to score.
+    """
+    # The first token of the stream is no target, and the last sequence is padded: neither counts as read.
     complete = read + 1 >= total_tokens
     covered = total_tokens if complete else read + 1
     size = total_bytes if complete else partial_bytes
     if not scored or not size:
         raise ValueError(
-            f"the held-out shards of {source!r} hold {total_tokens} tokens and {size} bytes: nothing to score"
+            f"the held-out shards of {source!r} hold {total_tokens} tokens, {scored} of them with a loss, and {size} "
+            "bytes: nothing to score"
         )
     if bos_id is None:
-        nats += (covered - scored) * math.log(len(byte_lengths))
+        nats += (covered - scored) * math.log(vocab_size)
     tokens = scored if bos_id is not None else covered
     return SourceScore(source, nats / (math.log(2) * size), nats / tokens, tokens, size, complete)
 

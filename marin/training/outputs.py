@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -65,14 +66,19 @@ def publish(run: Publisher, job: TrainingJob, outcome: TrainingOutcome) -> Check
         write_events(sink, read_segments(run.state.store, outcome.metrics), outcome.validations)
     final = outcome.validations[-1]
     tokens = {source: int(count) for source, count in final["source_tokens"].items()}
-    unigram = weighted_mean(outcome.unigram_losses, tokens)
+    counted = {name: loss for name, loss in outcome.unigram_losses.items() if name in job.heldout}
+    unigram = weighted_mean(counted, tokens)
     run.write_json(
         VALIDATION,
-        {"validations": list(outcome.validations), "unigram_losses": outcome.unigram_losses, "unit": "nats per token"},
+        {
+            "validations": list(outcome.validations),
+            "unigram_losses": outcome.unigram_losses,
+            "unit": "nats per token, bits per byte",
+        },
     )
     measured = [(done["step"], done["loss"]) for done in outcome.validations if done["loss"] is not None]
     with run.write(CURVE) as sink:
-        sink.write(render_curve(curve, measured, unigram).encode())
+        sink.write(render_curve(curve, measured, None if math.isnan(unigram) else unigram).encode())
     last = curve[-max(1, len(curve) // 10) :]
     return Checkpoint(
         model=job.model,
@@ -80,7 +86,7 @@ def publish(run: Publisher, job: TrainingJob, outcome: TrainingOutcome) -> Check
         tokens=outcome.tokens,
         skipped_steps=outcome.skipped_steps,
         training_loss=sum(loss for _, loss in last) / len(last),
-        validation_loss=final["loss"],
+        validation_loss=math.nan if final["loss"] is None else final["loss"],
         unigram_loss=unigram,
         validation_losses=dict(final["losses"]),
         unigram_losses=dict(outcome.unigram_losses),
@@ -90,6 +96,8 @@ def publish(run: Publisher, job: TrainingJob, outcome: TrainingOutcome) -> Check
 
 
 def weighted_mean(values: Mapping[str, float], weights: Mapping[str, int]) -> float:
-    """Mean of the values by their weights, so that the mean over sources is that over all their tokens."""
+    """Mean of the values by their weights, so that the mean over sources is that over all their tokens; NaN when all
+    weigh nothing.
+    """
     total = sum(weights[name] for name in values)
-    return sum(value * weights[name] for name, value in values.items()) / total
+    return sum(value * weights[name] for name, value in values.items()) / total if total else math.nan

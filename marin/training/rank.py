@@ -5,7 +5,6 @@ cheaply.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from marin.checkpoint.completeness import FoundCheckpoint
@@ -29,7 +28,7 @@ def train_rank(job: TrainingJob) -> TrainingOutcome:
 def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
     """`train_rank` with the run around it given by hand."""
     from marin.model.accounting import flops_per_token
-    from marin.tokens.mixture.loader import MixtureLoader, packed_batches
+    from marin.tokens.mixture.loader import MixtureLoader
     from marin.tokens.shards.streaming import BlockCache
     from marin.training.baseline import unigram_losses
     from marin.training.elastic import plan_for
@@ -37,6 +36,7 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
     from marin.training.loop import TrainingLoop
     from marin.training.process_group import process_group
     from marin.training.trainee import build_trainee
+    from marin.training.validation import heldout_texts
 
     environment = RankEnvironment.read()
     job = replace(job, training=plan_for(job.training, job.model, environment.world_size))
@@ -55,7 +55,7 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
             identity=job.identity(),
             source=loader,
             components=loader.names,
-            heldout={source: partial(packed_batches, shards, length) for source, shards in sorted(job.heldout.items())},
+            heldout=heldout_texts(job.heldout, job.mixture, length),
             trainee=build_trainee(job.model, job.training, ranks),
             ranks=ranks,
             run=run,
