@@ -16,6 +16,16 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, OffloadPolicy
 from torch.distributed.tensor.placement_types import Placement
+from torch.utils._python_dispatch import TorchDispatchMode as DispatchMode
+
+__all__ = [
+    "DispatchMode",
+    "add_parameter_group",
+    "exchange_rows",
+    "fake_process_group",
+    "is_split_inside",
+    "unflatten",
+]
 
 
 def unflatten(mesh: DeviceMesh, dim: int, sizes: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:

@@ -8,6 +8,9 @@ from itertools import product
 
 from marin.model.config import ModelConfig
 
+HELD_GRADIENTS = 8
+"""Gradients of whole units are held between micro-batches while the card has this many times their bytes."""
+
 
 class Precision(StrEnum):
     """Type that matrices are multiplied in; weights, gains, router, statistics and loss are at least fp32 always."""
@@ -40,10 +43,19 @@ class OverlapConfig:
     """CUDA: blocks whose parameters are gathered ahead of the one that is computed, in both passes."""
     shared_experts: bool = True
     """CUDA: shared experts are computed on a stream of their own while tokens travel to the routed ones."""
-    reduce_every_micro_batch: bool = False
+    reduce_every_micro_batch: bool | None = None
     """Sum gradients over the ranks after every micro-batch and not only after the last: more traffic, but no rank
-    holds the gradients of whole units between two micro-batches.
+    holds the gradients of whole units between two micro-batches. Null: when those would take more than an eighth of the
+    card.
     """
+
+    def reduces_every(self, whole_gradients: int, card_bytes: int | None) -> bool:
+        """Whether gradients are summed after every micro-batch, when those of whole units take so many bytes and the
+        card has so many (None for host memory).
+        """
+        if self.reduce_every_micro_batch is not None:
+            return self.reduce_every_micro_batch
+        return card_bytes is not None and whole_gradients * HELD_GRADIENTS > card_bytes
 
     def __post_init__(self) -> None:
         if self.prefetch_blocks < 0:

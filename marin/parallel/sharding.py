@@ -15,10 +15,11 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from marin.model.block import Block
+from marin.model.initialisation import is_stack
 from marin.model.parameters import is_wide
 from marin.model.transformer import Transformer
 from marin.parallel.compat import add_parameter_group, is_split_inside
-from marin.parallel.config import OverlapConfig, Precision, Recompute
+from marin.parallel.config import OverlapConfig, ParallelPlan, Precision, Recompute
 from marin.parallel.exchange import AllToAllDispatcher
 from marin.parallel.meshes import Meshes
 from marin.parallel.overlap import prefetch_blocks, shared_beside_exchange
@@ -89,12 +90,22 @@ def _shard_unit(
         add_parameter_group(unit, experts, meshes.expert_shard, half)
 
 
-def set_last_micro_batch(model: nn.Module, last: bool, overlap: OverlapConfig = OverlapConfig()) -> None:
+def whole_gradient_bytes(model: Transformer, plan: ParallelPlan) -> int:
+    """Bytes that the gradients of all units take on a rank while they are not divided: at least fp32."""
+    elements = {True: 0, False: 0}
+    size = 4
+    for name, parameter in model.named_parameters():
+        elements[is_stack(name)] += parameter.numel()
+        size = max(size, parameter.element_size())
+    return (elements[False] + elements[True] // plan.ep) * size
+
+
+def set_last_micro_batch(model: nn.Module, last: bool, *, every: bool = False) -> None:
     """Say before a micro-batch whether it is a step's last. Only then gradients are summed over the ranks, unless
-    `overlap` wants it every time; until then a rank holds the gradients of whole units.
+    `every` time is wanted; until then a rank holds the gradients of whole units.
     """
     for module in _units(model):
-        module.set_requires_gradient_sync(last or overlap.reduce_every_micro_batch, recurse=False)
+        module.set_requires_gradient_sync(last or every, recurse=False)
         module.set_is_last_backward(last)
 
 

@@ -18,11 +18,11 @@ from marin.optim.config import GuardConfig
 from marin.optim.guard import StepGuard, step_unless
 from marin.optim.loss_scale import LossScale
 from marin.parallel.build import build_model
-from marin.parallel.config import OverlapConfig, Precision
+from marin.parallel.config import Precision
 from marin.parallel.gradients import clip_gradients, gradient_norm
 from marin.parallel.meshes import build_meshes
 from marin.parallel.reduction import MeshReducer
-from marin.parallel.sharding import compute_dtype, set_last_micro_batch
+from marin.parallel.sharding import compute_dtype, set_last_micro_batch, whole_gradient_bytes
 from marin.training.config import TrainingConfig
 from marin.training.process_group import RankContext
 
@@ -41,19 +41,19 @@ class Trainee:
         *,
         reducer: Reducer,
         compute_dtype: torch.dtype,
-        overlap: OverlapConfig = OverlapConfig(),
+        reduce_every_micro_batch: bool = False,
         guard: StepGuard | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.reducer = reducer
         self.compute_dtype = compute_dtype
-        self.overlap = overlap
+        self.reduce_every_micro_batch = reduce_every_micro_batch
         self.guard = guard or StepGuard(GuardConfig(), "cpu")
 
     def begin_micro_batch(self, *, last: bool) -> None:
         """Says before each micro-batch of a step whether it is the last, after which gradients must be summed."""
-        set_last_micro_batch(self.model, last, self.overlap)
+        set_last_micro_batch(self.model, last, every=self.reduce_every_micro_batch)
 
     def scaled(self, loss: Tensor) -> Tensor:
         """What is differentiated instead of a loss: a multiple of it where gradients are computed in fp16."""
@@ -138,12 +138,14 @@ def build_trainee(
     optimizer = build_optimizer(transformer, training.optimizer, on_host=training.optimizer_on_host)
     computed = compute_dtype(precision, ranks.device.type) or dtype
     scale = LossScale(training.loss_scale, ranks.device) if computed is torch.float16 else None
+    card = torch.cuda.get_device_properties(ranks.device).total_memory if ranks.device.type == "cuda" else None
+    held = whole_gradient_bytes(transformer, training.parallel)
     return Trainee(
         transformer,
         optimizer,
         reducer=MeshReducer(meshes),
         compute_dtype=computed,
-        overlap=training.overlap,
+        reduce_every_micro_batch=training.overlap.reduces_every(held, card),
         guard=StepGuard(training.guard, ranks.device, scale),
     )
 
