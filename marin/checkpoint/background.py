@@ -24,12 +24,15 @@ from marin.checkpoint.rehearsal import RehearsalFailed, read_back
 from marin.checkpoint.staging import HostCopy
 from marin.checkpoint.store import CheckpointStore
 from marin.execution import LeaseLost
+from marin.storage import StoreError
 
 logger = logging.getLogger(__name__)
 
 LONGEST_PAUSE_SECONDS = 300.0
 LOOK_SECONDS = 0.02
 """How long a rank that has nothing else to do waits between two looks at an attempt."""
+MAY_PASS = (OSError, StoreError, CheckpointError, RuntimeError)
+"""What a store, a disk or a connection in trouble raises; anything else is a fault of the program."""
 FATAL = (LeaseLost, NotFinite, RehearsalFailed, KeyMismatch)
 """What another attempt would meet again."""
 
@@ -221,7 +224,7 @@ class BackgroundSaver:
             self._save, self._failing_since, self._read_back = None, None, False
             return Saved(attempt.found, attempt.seconds, save.attempts)
         error = self._agreed(attempt.error)
-        if isinstance(error, FATAL) or not isinstance(error, Exception):
+        if isinstance(error, FATAL) or not isinstance(error, MAY_PASS):
             raise error
         now = self._now()
         self._failing_since = now if self._failing_since is None else self._failing_since

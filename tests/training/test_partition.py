@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.checkpoint.holder import holder
 from tests.storage.backends import wait_for
 from tests.training.rank_pool import RankPool, shared_pool
 from tests.training.test_loop import curve, scores
-from tests.training.toy import ToyResult, ToyTask, train_toy
+from tests.training.toy import ToyResult, ToyTask, toy_training, train_toy
 
 PLAN = ParallelPlan(dp_shard=2, ep=2)
 HELD_AT = 4
@@ -35,8 +35,8 @@ def train_cut_off(cut_off: CutOff) -> ToyResult:
 
     save = CheckpointStore.save
 
-    def save_and_wait(self: CheckpointStore, tensors: Any, progress: Any) -> FoundCheckpoint:
-        found = save(self, tensors, progress)
+    def save_and_wait(self: CheckpointStore, tensors: Any, progress: Any, **options: Any) -> FoundCheckpoint:
+        found = save(self, tensors, progress, **options)
         if progress.step == HELD_AT:
             wait_for(Path(cut_off.go).exists, 120)
         return found
@@ -59,15 +59,16 @@ def checkpoints(prefix: str, epoch: int, seen_by: int) -> dict[int, dict[str, st
 
 @pytest.mark.slow
 def test_a_successor_of_a_gang_that_trains_on_has_the_undisturbed_run(tmp_path: Path) -> None:
-    straight = shared_pool().run(train_toy, ToyTask(str(tmp_path / "straight"), plan=PLAN), 2)
-    task, go = ToyTask(str(tmp_path / "run"), plan=PLAN), tmp_path / "go"
+    waiting = toy_training(checkpoints=replace(toy_training().checkpoints, asynchronous=False))
+    straight = shared_pool().run(train_toy, ToyTask(str(tmp_path / "straight"), plan=PLAN, training=waiting), 2)
+    task, go = ToyTask(str(tmp_path / "run"), plan=PLAN, training=waiting), tmp_path / "go"
     elsewhere = RankPool(2)
     try:
         with ThreadPoolExecutor(1) as thread:
             zombie = thread.submit(elsewhere.run, train_cut_off, CutOff(task, str(go)), 2)
             wait_for(lambda: checkpoints(task.prefix, 1, 1).keys() == {HELD_AT}, 120)
             go.touch()
-            successor = shared_pool().run(train_toy, ToyTask(task.prefix, epoch=2, plan=PLAN), 2)
+            successor = shared_pool().run(train_toy, replace(task, epoch=2), 2)
             zombie.result(timeout=120)
     finally:
         elsewhere.close()
