@@ -57,6 +57,7 @@ class Request:
     verify: bool
     code: str
     also_read: tuple[str, ...]
+    preflight: bool
 
 
 def experiment_parser(default: str) -> OneLineParser:
@@ -97,6 +98,11 @@ def experiment_parser(default: str) -> OneLineParser:
         help="another prefix, whose finished steps are used from where they lie; may be given several times",
     )
     parser.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
+    parser.add_argument(
+        "--preflight",
+        action="store_true",
+        help="before anything runs, try from every worker of the fleet what training will need; refuse on a failure",
+    )
     parser.add_argument("--fail-fast", action="store_true", help="start nothing more after the first failure")
     parser.add_argument(
         "--stale-after",
@@ -132,6 +138,7 @@ def parse(argv: list[str] | None, default: str) -> Request:
         known.verify,
         known.code,
         tuple(known.also_read),
+        known.preflight,
     )
 
 
@@ -174,6 +181,11 @@ def carry_out(build: Callable[[Scale], Artifact], request: Request) -> int:
     if request.dry_run:
         show_plan(plan, patient, check_code=request.code != "ignore")
         return 0
+    if request.preflight and any(step.call.fleet is not None for step in plan.to_do()):
+        from marin.cli.preflight import gate
+
+        if not gate(request.scale, request.prefix, request.cluster):
+            fail("the preflight found what must be mended first; nothing was run", RUN_ERROR)
     if plan.to_do():
         code = run_plan(plan, store, request, options)
         if code:
