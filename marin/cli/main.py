@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, OneLineParser, fail, refuse_unknown
 from marin.cli.settings import default_cluster, default_prefix
 
 LIFECYCLE = ("verify", "gc", "pin", "unpin", "pins", "tombstone", "adopt", "copy")
 """Commands that check, keep, bring in and remove what runs made."""
-WITH_SETTINGS = ("config", "training-job")
-"""Commands that take every setting of a scale as a flag."""
+WITH_SETTINGS = ("config", "model", "preflight", "training-job")
+"""Commands that take settings of a scale as flags."""
 
 
 def build_parser() -> OneLineParser:
@@ -56,12 +57,35 @@ def build_parser() -> OneLineParser:
     job.add_argument("--scale", default="laptop")
     job.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
     job.add_argument("--step", metavar="REGEX", help="which one, where the experiment has several")
-    model = command("model", "size, cost and steps of a scale's model", prefix=False)
+    model = command(
+        "model", "size, cost and steps of a scale's model; with --gpus also the memory of a rank", prefix=False
+    )
     model.add_argument("--scale", default="laptop")
+    model.add_argument(
+        "--gpus",
+        type=int,
+        metavar="N",
+        help="ranks, for the bytes on the fullest; settings of the training may follow, such as --parallel.ep 32",
+    )
+    model.add_argument("--accelerator", metavar="CARD", help="the card, as Ray calls it (default: the fleet's)")
+    model.add_argument("--memory-gb", type=float, metavar="GB", help="what a card has, in 10^9 bytes")
+    model.add_argument(
+        "--imbalance",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="rows that the busiest rank's experts get, over an even share (default: 1)",
+    )
     browse = command("browse", "a web view of a prefix on this machine")
     browse.add_argument("--port", type=int, default=8321)
     doctor = command("doctor", "check this installation and a prefix")
     doctor.add_argument("--cluster", default=default_cluster(), metavar="ADDRESS", help="the Ray cluster to check")
+    ready = command("preflight", "try from every worker of a scale's fleet what its training will need")
+    ready.add_argument("--scale", default="laptop")
+    ready.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
+    ready.add_argument("--cluster", default=default_cluster(), metavar="ADDRESS", help="the Ray cluster to try")
+    ready.add_argument("--any-region", action="store_true", help="workers and prefix may be in different regions")
+    ready.add_argument("--json", action="store_true", help="findings as JSON")
     _add_lifecycle(command)
     return parser
 
@@ -150,7 +174,9 @@ def run_command(known: object, rest: list[str]) -> int:
 
         return training_job.run(arguments, rest, build_parser().command(name).flags())
     if name == "model":
-        return _model(arguments["scale"])
+        from marin.cli import model
+
+        return model.run(arguments, rest)
     if name == "browse":
         from marin.browse.server import serve
 
@@ -158,6 +184,8 @@ def run_command(known: object, rest: list[str]) -> int:
         return 0
     if name == "doctor":
         return _doctor(arguments["prefix"], arguments["cluster"])
+    if name == "preflight":
+        return _preflight(arguments, rest)
     if name in LIFECYCLE:
         from marin.cli import lifecycle
 
@@ -182,15 +210,19 @@ def _config(scale: str, file: str | None, rest: list[str]) -> int:
     return 0
 
 
-def _model(scale: str) -> int:
-    import json
+def _preflight(arguments: dict[str, Any], rest: list[str]) -> int:
+    from marin.cli import preflight
 
-    from marin.recipes import model_names, model_summary
-
-    if scale not in model_names():
-        fail(f"--scale: {scale!r} is none of {', '.join(model_names())}", USAGE_ERROR)
-    print(json.dumps(model_summary(scale)))
-    return 0
+    return preflight.run(
+        arguments["scale"],
+        arguments["config"],
+        rest,
+        build_parser().command("preflight").flags(),
+        arguments["prefix"],
+        arguments["cluster"],
+        any_region=arguments["any_region"],
+        json_wanted=arguments["json"],
+    )
 
 
 def _doctor(prefix: str, cluster: str | None) -> int:
