@@ -63,6 +63,8 @@ class TrainingConfig:
     """wsd: share of the steps in which the learning rate falls, the last ones."""
     final_share: float = FINAL_SHARE
     """Share of the peak rate that is left at the end."""
+    end_step: int | None = added(None, since="2026-11-30")
+    """The run ends after this step of its schedule, as a trial of a change does; null for all `steps`."""
     gradient_clip: float | None = None
     """Largest global gradient norm, None for the recipe's: no clipping."""
     seed: int = 0
@@ -102,6 +104,8 @@ class TrainingConfig:
         for name in ("steps", "batch_sequences", "skips_in_a_row", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give at least 1")
+        if self.end_step is not None and not 1 <= self.end_step <= self.steps:
+            raise ValueError(f"end_step is {self.end_step}; give a step of the run, 1 to {self.steps}, or null for all")
         check_batch_changes(self.batch_changes, self.steps, "batch_changes")
         if self.micro_batch_sequences is not None and self.micro_batch_sequences < 1:
             raise ValueError(
@@ -135,13 +139,24 @@ class TrainingConfig:
         return Schedule(self.steps, warmup, decay, self.final_share, self.schedule_shape)
 
     @property
+    def last_step(self) -> int:
+        """The step after which the run ends."""
+        return self.steps if self.end_step is None else self.end_step
+
+    @property
+    def validated_steps(self) -> frozenset[int]:
+        """The steps after which the held-out loss is measured: those of the grid up to the last, and that one."""
+        grid = self.validation.steps(self.steps)
+        return frozenset(step for step in grid if step <= self.last_step) | {self.last_step}
+
+    @property
     def batches(self) -> BatchSchedule:
         """The sequences of every step."""
         return BatchSchedule(self.batch_sequences, self.batch_changes)
 
     @property
     def sequences(self) -> int:
-        """Sequences of the whole run."""
+        """Sequences of all `steps`."""
         return self.batches.first(self.steps)
 
     def rank_sequences(self, world_size: int, step: int = 0) -> int:

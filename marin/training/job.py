@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from marin.checkpoint.artifacts import Checkpoint
 from marin.checkpoint.identity import as_json
 from marin.checkpoint.progress import MetricsSegment
 from marin.model.config import ModelConfig
 from marin.tokens.mixture.artifacts import Mixture
 from marin.tokens.shards.artifacts import TokenShards
 from marin.training.config import TrainingConfig
+from marin.training.continuation import InitConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +23,16 @@ class TrainingJob:
     heldout: dict[str, TokenShards]
     model: ModelConfig
     training: TrainingConfig
+    init: Checkpoint | None = None
+    """The checkpoint that the run begins from."""
+    init_config: InitConfig = InitConfig()
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint of this job belongs to; any difference is refused on a restore."""
-        return run_identity(self.model, self.training, self.mixture.identity)
+        own = run_identity(self.model, self.training, self.mixture.identity)
+        if self.init is None:
+            return own
+        return {**own, "init": {"checkpoint": self.init.identity, **as_json(self.init_config)}}
 
 
 def run_identity(model: ModelConfig, training: TrainingConfig, mixture: str) -> dict[str, Any]:
@@ -64,6 +72,8 @@ class PermanentCheckpoint:
 class TrainingOutcome:
     """What a finished run left in the resumable state."""
 
+    first_step: int
+    """Steps that counted as made when the run began."""
     step: int
     tokens: int
     skipped_steps: int

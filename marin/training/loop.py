@@ -24,7 +24,7 @@ from marin.execution import Preempted, StepError, derive_seed
 from marin.model.accounting import flops_per_token
 from marin.model.config import ModelConfig
 from marin.model.outputs import LossSums
-from marin.optim.guard import failures_in_a_row
+from marin.optim.guard import Skip, failures_in_a_row
 from marin.tokens.mixture.batches import rank_requests
 from marin.tokens.mixture.config import LoaderConfig
 from marin.tokens.mixture.packing import Batch
@@ -33,6 +33,8 @@ from marin.training.config import TrainingConfig
 from marin.training.global_batch import agreed_batch
 from marin.training.hooks import Hook, Hooks
 from marin.training.metrics import MetricsLog
+from marin.training.origin import PART as ORIGIN
+from marin.training.origin import Origin
 from marin.training.process_group import RankContext
 from marin.training.report import MadeStep, Speed, metrics_line, tell_people
 from marin.training.saving import Saver
@@ -91,6 +93,7 @@ class TrainingLoop:
         ranks: RankContext,
         run: RunView,
         hooks: Sequence[Hook] = (),
+        origin: Origin | None = None,
     ) -> None:
         self.model_config = model
         self.training = training
@@ -106,14 +109,17 @@ class TrainingLoop:
         self.micro_batches = training.micro_batches(ranks.world_size)
         self.batches = training.batches
         self.ahead = Prefetcher(source, iter(()), LoaderConfig(ahead=0))
-        self.metrics = MetricsLog(run.state)
+        self.origin = origin
+        self.first_step = origin.first_step if origin is not None else 0
+        self.begins_with_state = origin is not None and origin.takes_optimizer
+        self.metrics = MetricsLog(run.state, first=self.first_step + 1)
         self.step = 0
         self.tokens = 0
         self.updates = 0
         self.skipped_in_a_row = 0
         self.validations: list[dict[str, Any]] = []
         self.last_validation: Mapping[str, SourceLoss] = {}
-        self.last_finite = True
+        self.last_skip = Skip.NONE
         self.evidence = ""
         """What a hook found out about the last steps that were not finite, for the error that ends the run."""
         self.speed = Speed(flops_per_token(model), float("nan"))
@@ -125,14 +131,15 @@ class TrainingLoop:
         """Goes on from the newest complete checkpoint, or from the start, to the last step."""
         torch.manual_seed(derive_seed(self.training.seed, f"rank {self.ranks.rank}"))
         try:
-            self.saver.resume()
+            if self.saver.resume() is None and self.origin is not None:
+                self.origin.begin(self)
             self._saved_step = self.step
             peak = torch.tensor(matmul_peak(self.ranks.device, self.trainee.compute_dtype), dtype=torch.float64)
             self.speed = Speed(flops_per_token(self.model_config), float(self.ranks.sum(peak)))
             requests = rank_requests(
                 self.batches,
                 self.step,
-                self.training.steps,
+                self.training.last_step,
                 self.ranks.rank,
                 self.ranks.world_size,
                 self.training.micro_batch_sequences,
@@ -152,11 +159,11 @@ class TrainingLoop:
             self.hooks.close()
 
     def _run_to_the_end(self) -> LoopResult:
-        grid = self.training.validation.steps(self.training.steps)
+        grid = self.training.validated_steps
         while True:
             if self.step in grid and self.step not in {done["step"] for done in self.validations}:
                 self.measure_heldout()
-            if self.step >= self.training.steps:
+            if self.step >= self.training.last_step:
                 break
             self.train_step()
             self.saver.poll()
@@ -188,11 +195,12 @@ class TrainingLoop:
 
     def parts(self) -> dict[str, dict[str, Any]]:
         """State of the stateful parts beside the model, by name: what a checkpoint keeps of them."""
-        return self.hooks.states() | self.trainee.states()
+        origin = {} if self.origin is None else {ORIGIN: self.origin.state(self.batches)}
+        return self.hooks.states() | self.trainee.states() | origin
 
     def restore_parts(self, parts: Mapping[str, dict[str, Any]]) -> None:
         """Inverse of `parts`; raises StepError for a name that no part of this run has."""
-        unknown = sorted(parts.keys() - self.hooks.states().keys() - {SKIP_GUARD, LOSS_SCALE})
+        unknown = sorted(parts.keys() - self.hooks.states().keys() - {SKIP_GUARD, LOSS_SCALE, ORIGIN})
         if unknown:
             raise StepError(
                 f"the checkpoint has the state of {', '.join(unknown)}, which this run does not have; "
@@ -228,7 +236,7 @@ class TrainingLoop:
             clip=self.training.gradient_clip,
         )
         self.step = step
-        self.last_finite = result.finite
+        self.last_skip = result.skip
         self.hooks.after_update(step)
         made = MadeStep(
             step=step,
@@ -256,7 +264,7 @@ class TrainingLoop:
             line = metrics_line(made, tokens_total=self.tokens, skipped_steps=skipped, speed=self.speed)
             line |= self.trainee.guard.figures()
             self.metrics.append(made.step, line)
-            tell_people(made.step, self.training.steps, line, self.training.log_every, self._run.progress)
+            tell_people(made.step, self.training.last_step, line, self.training.log_every, self._run.progress)
         if self.skipped_in_a_row >= self.training.skips_in_a_row:
             raise StepError(
                 f"{self.skipped_in_a_row} steps in a row, the last of them step {made.step}, had a loss or gradient "

@@ -24,8 +24,10 @@ FOLDER = "metrics"
 class MetricsLog:
     """Lines of the current segment in memory, closed ones in the resumable state. Only rank 0 has one."""
 
-    def __init__(self, state: StateFolder, segments: Iterable[MetricsSegment] = ()) -> None:
+    def __init__(self, state: StateFolder, segments: Iterable[MetricsSegment] = (), first: int = 1) -> None:
+        """`first` is the step of the first line of all."""
         self._state = state
+        self._first = first
         self._segments = list(segments)
         self._lines: list[str] = []
         self._cut: list[tuple[str, list[str]]] = []
@@ -41,7 +43,7 @@ class MetricsLog:
         return (*(line for _, lines in self._cut for line in lines), *self._lines)
 
     def last_lines(self, count: int) -> list[dict[str, Any]]:
-        """At least the last `count` lines of the closed segments, if there are so many, and no whole earlier segment."""
+        """The lines of the fewest last segments that hold `count` of them, or all there are."""
         read: list[dict[str, Any]] = []
         for segment in reversed(self._segments):
             if len(read) >= count:
@@ -52,7 +54,7 @@ class MetricsLog:
     @property
     def next_step(self) -> int:
         """The step whose line comes next."""
-        return (self._segments[-1].last if self._segments else 0) + len(self._lines) + 1
+        return (self._segments[-1].last + 1 if self._segments else self._first) + len(self._lines)
 
     def append(self, step: int, figures: Mapping[str, Any]) -> None:
         """Adds the line of `step`; steps come in order, each once. A figure that is not finite is written as null."""
@@ -92,11 +94,11 @@ class MetricsLog:
         return segments
 
 
-def read_segments(store: ObjectStore, segments: Iterable[MetricsSegment]) -> Iterator[dict[str, Any]]:
-    """Every line of the segments in order; raises CheckpointError when a segment is damaged or a step is missing or
-    doubled.
+def read_segments(store: ObjectStore, segments: Iterable[MetricsSegment], first: int = 1) -> Iterator[dict[str, Any]]:
+    """Every line of the segments in order, from step `first` on; raises CheckpointError when a segment is damaged or a
+    step is missing or doubled.
     """
-    expected = 1
+    expected = first
     for segment in segments:
         data = store.read(segment.key)
         if len(data) != segment.size:

@@ -58,12 +58,13 @@ def publish(run: Publisher, job: TrainingJob, outcome: TrainingOutcome) -> Check
             run.publish(f"{published_folder(permanent.step)}/{file.name}", file.key, sha256=file.sha256)
     curve: list[tuple[float, float]] = []
     with run.write(METRICS) as sink:
-        for line in read_segments(run.state.store, outcome.metrics):
+        for line in read_segments(run.state.store, outcome.metrics, outcome.first_step + 1):
             sink.write(json.dumps(line, allow_nan=False).encode() + b"\n")
             if line["loss"] is not None:
                 curve.append((line["step"], line["loss"]))
     with run.write(EVENTS) as sink:
-        write_events(sink, read_segments(run.state.store, outcome.metrics), outcome.validations)
+        lines = read_segments(run.state.store, outcome.metrics, outcome.first_step + 1)
+        write_events(sink, lines, outcome.validations)
     final = outcome.validations[-1]
     tokens = {source: int(count) for source, count in final["source_tokens"].items()}
     counted = {name: loss for name, loss in outcome.unigram_losses.items() if name in job.heldout}

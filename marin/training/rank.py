@@ -34,6 +34,7 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
     from marin.training.elastic import plan_for
     from marin.training.hooks import build_hooks
     from marin.training.loop import TrainingLoop
+    from marin.training.origin import Origin, ShiftedSequences
     from marin.training.process_group import process_group
     from marin.training.trainee import build_trainee
     from marin.training.validation import heldout_texts
@@ -41,11 +42,16 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
     environment = RankEnvironment.read()
     job = replace(job, training=plan_for(job.training, job.model, environment.world_size))
     length = job.model.sequence_length
+    origin = Origin.read(job.init, job.init_config) if job.init is not None else None
+    offset = 0
+    if origin is not None:
+        origin.check(job.identity())
+        offset = origin.data_offset(job.training.batches)
     loader = MixtureLoader(
         job.mixture,
         length,
         derive_seed(job.training.seed, "data order"),
-        job.training.sequences,
+        job.training.sequences + offset,
         BlockCache.of_this_machine(job.training.loader.cache_bytes),
     )
     with process_group(environment) as ranks:
@@ -53,17 +59,19 @@ def train(job: TrainingJob, run: RunView) -> TrainingOutcome:
             model=job.model,
             training=job.training,
             identity=job.identity(),
-            source=loader,
+            source=ShiftedSequences(loader, offset) if offset else loader,
             components=loader.names,
             heldout=heldout_texts(job.heldout, job.mixture, length),
             trainee=build_trainee(job.model, job.training, ranks),
             ranks=ranks,
             run=run,
             hooks=build_hooks(job, ranks, run),
+            origin=origin,
         )
         result = loop.run()
     target_counts = {source: loss.target_counts for source, loss in result.validation.items()}
     return TrainingOutcome(
+        first_step=origin.first_step if origin is not None else 0,
         step=result.progress.step,
         tokens=result.progress.tokens,
         skipped_steps=result.progress.step - result.progress.updates,

@@ -48,6 +48,10 @@ CLOSE_GRACE_SECONDS = 60.0
 class Standing(Protocol):
     """What of a loop is saved beside its tensors; `TrainingLoop` is one."""
 
+    first_step: int
+    """Steps that count as made when the run begins."""
+    begins_with_state: bool
+    """Whether the optimizer has state before its first update."""
     step: int
     tokens: int
     updates: int
@@ -112,7 +116,7 @@ class Saver:
 
     def due(self, step: int) -> str | None:
         """Why the state after `step` steps is to be saved, None when it is not."""
-        if step in self._loop.training.validation.steps(self._loop.training.steps):
+        if step in self._loop.training.validated_steps:
             return BEFORE_EVALUATION
         if self._is_permanent(step):
             return PERMANENT
@@ -230,7 +234,7 @@ class Saver:
 
     def rehearse(self) -> None:
         """Before the first step of a run: proves that its state can be restored. Leaves everything as it was."""
-        if self.policy.rehearse and self._loop.step == 0:
+        if self.policy.rehearse and self._loop.step == self._loop.first_step:
             trainee = self._loop.trainee
             rehearse_restore(self.store, self._background.copy, trainee.model, trainee.optimizer, self.snapshot())
 
@@ -248,7 +252,7 @@ class Saver:
                 f"the {found.describe()} goes on at sequence {progress.next_sequence}, but after step {progress.step} "
                 f"this run is at {first}; go on with the batch sizes that it was made with"
             )
-        if progress.updates:
+        if progress.updates or loop.begins_with_state:
             create_optimizer_state(loop.trainee.optimizer)
         self.store.load(found, self.tensors())
         announce_loaded(loop.trainee.model)
