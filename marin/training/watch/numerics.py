@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from marin.checkpoint.state_folder import StateFolder
 from marin.execution import StepError
+from marin.optim.guard import Skip
 from marin.parallel.sharding import local_of
 from marin.tokens.mixture.packing import Batch
 from marin.tokens.mixture.prefetch import LoadFigures
@@ -156,7 +157,9 @@ class NumericsGuard(Hook):
     def after_update(self, step: int) -> None:
         loop = self._loop
         assert loop is not None
-        if loop.last_finite:
+        if loop.last_skip is Skip.OVERFLOW:
+            return
+        if not loop.last_skip.is_failure:
             self._skipped.clear()
             return
         self._skipped.append(step)
@@ -201,12 +204,12 @@ class NumericsDebugger(Hook):
         loop, found = self._loop, self._found
         assert loop is not None
         assert found is not None
-        if not loop.last_finite:
+        if loop.last_skip.is_failure:
             folder = write_evidence(self._state, loop, step, found, batch_of(loop, step), [step], prefix="fp32-")
             raise StepError(
                 f"step {step} is not finite in fp32 either: {found}. Its batch, documents and ranges are in {folder}."
             )
-        if step in self._known or step == loop.training.steps:
+        if step in self._known or step == loop.training.last_step:
             name, widest = max(found.activations.items(), key=lambda item: max(-item[1].lowest, item[1].highest))
             past = f"step {step}, which was not finite before," if step in self._known else f"every step up to {step}"
             raise StepError(

@@ -6,6 +6,7 @@ import json
 import logging
 import queue
 import threading
+import time
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
@@ -50,11 +51,13 @@ class Webhook:
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Ends the thread; gives what is queued one more try each, for so many seconds at most."""
         self._closing.set()
+        until = time.monotonic() + seconds
         try:
-            self._queue.put_nowait(None)
+            self._queue.put(None, timeout=seconds)
         except queue.Full:
+            logger.warning("the webhook took %.0f s for nothing; %d messages are dropped", seconds, self._queue.qsize())
             return
-        self._thread.join(seconds)
+        self._thread.join(max(0.0, until - time.monotonic()))
 
     def _work(self) -> None:
         while (message := self._queue.get()) is not None:

@@ -73,9 +73,13 @@ class Drifts(Hook):
 
 @dataclass
 class Dies(Hook):
-    """A process that ends at once, as if it were killed."""
+    """A slow process that ends at once after a step, as if it were killed."""
 
     step: int
+    pause: float
+
+    def before_step(self, step: int) -> None:
+        time.sleep(self.pause)
 
     def after_update(self, step: int) -> None:
         if step == self.step:

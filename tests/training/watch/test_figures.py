@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from marin.parallel.config import ParallelPlan, Recompute
 from marin.training.watch.config import OnDifference, WatchConfig
+from marin.training.watch.live import read_live
 from tests.checkpoint.holder import holder
 from tests.training.rank_pool import RankFailed, shared_pool
 from tests.training.test_loop import curve
 from tests.training.toy import ToyResult, ToyTask, toy_training, train_toy
-from tests.training.watch.disturbances import Drifts
+from tests.training.watch.disturbances import Dies, Drifts
 
 WATCH = WatchConfig(activations_every=4, norms_every=3, checksums_every=2)
 REPLICAS = ParallelPlan(dp_replicate=2)
@@ -126,20 +127,13 @@ def test_equal_copies_are_compared_and_one_lost_bit_ends_the_run_by_name(tmp_pat
     different = [line["checksums"]["different"] for line in lines if "checksums" in line]
     assert different[0] == 0
     assert min(different[1:]) >= 1
-    compared = lines[1]["checksums"]["compared"]
-    parameters = len(lines[3]["activations"]) and compared
-    assert parameters > 20
+    assert lines[1]["checksums"]["compared"] > 20, "every parameter and the routers' biases"
 
 
 def test_the_lines_since_the_last_checkpoint_outlive_the_process(tmp_path: Path) -> None:
-    import multiprocessing
-
-    from marin.training.watch.live import read_live
-    from tests.training.watch.disturbances import Dies
-
     watch = replace(WATCH, live_seconds=0.02)
     task = ToyTask(str(tmp_path), plan=ParallelPlan(), watched=True, training=toy_training(watch=watch))
-    process = multiprocessing.get_context("spawn").Process(target=_slow_and_dying, args=(replace(task),))
+    process = multiprocessing.get_context("spawn").Process(target=_slow_and_dying, args=(task,))
     process.start()
     process.join(120)
     assert process.exitcode == 9
@@ -150,18 +144,8 @@ def test_the_lines_since_the_last_checkpoint_outlive_the_process(tmp_path: Path)
     assert [line["step"] for line in resumed.lines] == list(range(1, 13))
     assert [line["loss"] for line in left] == [line["loss"] for line in resumed.lines[4 : 4 + len(left)]]
     lives = {line["life"] for line in resumed.lines}
-    assert len(lives) == 2
-    assert [line["step"] for line in read_live(state)] == []  # all of the newest life is in segments
-    assert Dies(1).step == 1
+    assert len(lives) == 2, "each life has a name of its own"
 
 
-def _slow_and_dying(task: Any) -> None:
-    from tests.training.watch.disturbances import Dies
-
-    class Slow(Dies):
-        def before_step(self, step: int) -> None:
-            import time
-
-            time.sleep(0.2)
-
-    train_toy(replace(task, hooks=(Slow(step=7),)))
+def _slow_and_dying(task: ToyTask) -> None:
+    train_toy(replace(task, hooks=(Dies(step=7, pause=0.2),)))
