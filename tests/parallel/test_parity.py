@@ -2,40 +2,81 @@
 weights.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from marin.parallel.config import ParallelPlan, Recompute
+from tests.parallel.divided_matrices import DividedMatrices
 from tests.parallel.ranks import on_ranks
-from tests.parallel.scenarios import Difference, HalfStep, Scenario, differences, everything_on_two
+from tests.parallel.scenarios import (
+    CONFIG,
+    Difference,
+    HalfStep,
+    Scenario,
+    differences,
+    everything_on_four,
+    everything_on_two,
+)
 
 F32 = torch.float32
 SHARD2, EP2 = ParallelPlan(dp_shard=2), ParallelPlan(dp_shard=2, ep=2)
+OPTIMIZERS = ("muonh", "adamw", "adafactor", "lion")
+WAYS = ((Recompute.NONE, 1), (Recompute.FULL, 1), (Recompute.NONE, 2), (Recompute.FULL, 2))
+"""Recomputation and micro-batches: each optimizer has another one on each plan."""
+ONE_OVER_TWO = (("experts", 2), ("experts_per_token", 1))
+"""One expert an ep rank, to be divided over two ranks."""
+
+
+def every_optimizer(*plans: ParallelPlan) -> list[Scenario]:
+    return [
+        Scenario(plan, optimizer=optimizer, steps=3, recompute=way[0], micro_batches=way[1])
+        for shift, plan in enumerate(plans)
+        for optimizer, way in zip(OPTIMIZERS, WAYS[shift:] + WAYS[:shift], strict=True)
+    ]
+
+
 TWO = [
     Scenario(SHARD2, optimizer="muonh", steps=3),
-    Scenario(EP2, optimizer="adamw", steps=3),
-    Scenario(ParallelPlan(dp_replicate=2)),
-    Scenario(EP2, recompute=Recompute.FULL, micro_batches=2),
+    Scenario(SHARD2, optimizer="adafactor", steps=3, micro_batches=2),
+    Scenario(EP2, optimizer="adamw", steps=3, micro_batches=2, recompute=Recompute.FULL),
+    Scenario(EP2, optimizer="lion", steps=3),
     Scenario(EP2, starved=True),
     Scenario(EP2, dtype=F32),
     Scenario(SHARD2, dtype=F32, recompute=Recompute.FULL),
 ]
 FOUR = [
-    Scenario(ParallelPlan(dp_shard=4, ep=2), optimizer="muonh", steps=3),
+    *every_optimizer(
+        ParallelPlan(dp_shard=4),
+        ParallelPlan(dp_shard=4, ep=4),
+        ParallelPlan(dp_shard=4, ep=2),
+        ParallelPlan(dp_replicate=2, dp_shard=2, ep=2),
+    ),
     Scenario(ParallelPlan(dp_shard=4, ep=4), starved=True),
-    Scenario(ParallelPlan(dp_replicate=2, dp_shard=2, ep=2), micro_batches=2, recompute=Recompute.FULL),
     Scenario(ParallelPlan(dp_shard=4, ep=2), dtype=F32),
+    Scenario(ParallelPlan(dp_shard=4, ep=2), optimizer="muonh", sizes=(("experts", 6),)),
+    Scenario(ParallelPlan(dp_shard=4, ep=2), optimizer="muonh", sizes=ONE_OVER_TWO),
+    Scenario(ParallelPlan(dp_shard=4, ep=2), optimizer="adafactor", sizes=ONE_OVER_TWO),
 ]
+CROSSED = every_optimizer(SHARD2, EP2, ParallelPlan(dp_replicate=2))
+OnTwo = list[tuple[dict[str, Difference], HalfStep, DividedMatrices]]
+OnFour = list[tuple[dict[str, Difference], DividedMatrices]]
 
 
 @pytest.fixture(scope="module")
-def on_two() -> list[tuple[dict[str, Difference], HalfStep]]:
+def on_two() -> OnTwo:
     return on_ranks(2, everything_on_two, TWO)
 
 
 @pytest.fixture(scope="module")
-def on_four() -> list[dict[str, Difference]]:
-    return on_ranks(4, differences, FOUR)
+def on_four() -> OnFour:
+    return on_ranks(4, everything_on_four, FOUR)
+
+
+@pytest.fixture(scope="module")
+def crossed_on_two() -> list[dict[str, Difference]]:
+    return on_ranks(2, differences, CROSSED)
 
 
 def check(answers: list[dict[str, Difference]], scenario: Scenario) -> None:
@@ -45,24 +86,45 @@ def check(answers: list[dict[str, Difference]], scenario: Scenario) -> None:
         assert not difference.missing, "a parameter without gradient would drift from its copies"
         # Optimizers divide by small numbers, so from their second step on rounding shows.
         limit = (1e-10 if scenario.optimizer == "sgd" else 1e-9) if exact else 1e-6
+        assert difference.first_gradient < (1e-10 if exact else 1e-6), difference
         assert difference.loss < limit, difference
         assert difference.gradient < limit, difference
         assert difference.norm < limit, difference
         assert difference.clipped < 1e-5, difference
         assert difference.weight < limit, difference
+        assert difference.copies_agree, difference
         # The histogram's bins are integers; only a margin at the edge of a bin may fall on its other side.
         assert difference.bias < (1e-9 if exact else 2e-3), difference
+    if scenario.optimizer == "muonh":
+        check_each_matrix_once_a_replica([answer[scenario.name].orthogonalised for answer in answers], scenario)
+
+
+def check_each_matrix_once_a_replica(by_rank: list[int], scenario: Scenario) -> None:
+    config = replace(CONFIG, **dict(scenario.sizes))
+    norms = 2 * (2 * config.layers + 2)
+    block = 4 + 2 + 3 * config.experts + 3 * config.shared_experts
+    shard = scenario.plan.dp_shard
+    for replica in range(scenario.plan.dp_replicate):
+        own = by_rank[replica * shard : (replica + 1) * shard]
+        assert sum(own) == norms + config.layers * block
+        assert min(own) > 0
 
 
 @pytest.mark.parametrize("scenario", TWO, ids=lambda s: s.name)
-def test_two_ranks_equal_one_process(on_two: list[tuple[dict[str, Difference], HalfStep]], scenario: Scenario) -> None:
-    check([found for found, _ in on_two], scenario)
+def test_two_ranks_equal_one_process(on_two: OnTwo, scenario: Scenario) -> None:
+    check([found for found, *_ in on_two], scenario)
 
 
-def test_half_precision_multiplies_in_bf16_but_routes_sums_and_reduces_in_fp32(
-    on_two: list[tuple[dict[str, Difference], HalfStep]],
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", CROSSED, ids=lambda s: s.name)
+def test_every_optimizer_on_two_ranks_equals_one_process(
+    crossed_on_two: list[dict[str, Difference]], scenario: Scenario
 ) -> None:
-    for _, step in on_two:
+    check(crossed_on_two, scenario)
+
+
+def test_half_precision_multiplies_in_bf16_but_routes_sums_and_reduces_in_fp32(on_two: OnTwo) -> None:
+    for _, step, _ in on_two:
         # Gradients are not compared: rounding moves tokens between experts.
         assert step.loss == pytest.approx(step.expected, rel=5e-3)
         assert step.router_weight == step.loss_dtype == torch.float32
@@ -71,5 +133,22 @@ def test_half_precision_multiplies_in_bf16_but_routes_sums_and_reduces_in_fp32(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", FOUR, ids=lambda s: s.name)
-def test_four_ranks_equal_one_process(on_four: list[dict[str, Difference]], scenario: Scenario) -> None:
-    check(on_four, scenario)
+def test_four_ranks_equal_one_process(on_four: OnFour, scenario: Scenario) -> None:
+    check([found for found, _ in on_four], scenario)
+
+
+def check_divided(found: list[DividedMatrices]) -> None:
+    for matrices in found:
+        assert matrices.weight < 1e-9
+        assert matrices.momentum < 1e-12
+        assert matrices.drift < 1e-6
+        assert "columns divided" in matrices.refused
+
+
+def test_muonh_takes_uneven_empty_and_stacked_parts_and_keeps_norms_on_two_ranks(on_two: OnTwo) -> None:
+    check_divided([matrices for *_, matrices in on_two])
+
+
+@pytest.mark.slow
+def test_muonh_takes_uneven_empty_and_stacked_parts_and_keeps_norms_on_four_ranks(on_four: OnFour) -> None:
+    check_divided([matrices for _, matrices in on_four])
