@@ -26,6 +26,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="marin.training", description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="what `marin training-job` wrote")
     parser.add_argument("--force", action="store_true", help="train again although the checkpoint is there")
+    parser.add_argument(
+        "--debug-numerics",
+        action="store_true",
+        help="repeat the steps since the last checkpoint in fp32 until one is not finite, and say where it began",
+    )
     asked = parser.parse_args(argv)
     environment = RankEnvironment.read()
     logging.basicConfig(
@@ -35,10 +40,17 @@ def main(argv: list[str] | None = None) -> int:
     )
     stop = StopRequest()
     with signals_to(stop):
-        return run(asked.config, environment, stop, force=asked.force)
+        return run(asked.config, environment, stop, force=asked.force, debug_numerics=asked.debug_numerics)
 
 
-def run(file: Path, environment: RankEnvironment, stop: StopRequest, *, force: bool = False) -> int:
+def run(
+    file: Path,
+    environment: RankEnvironment,
+    stop: StopRequest,
+    *,
+    force: bool = False,
+    debug_numerics: bool = False,
+) -> int:
     """Runs one rank of the file's call; returns its exit code."""
     import yaml
 
@@ -47,6 +59,8 @@ def run(file: Path, environment: RankEnvironment, stop: StopRequest, *, force: b
 
     try:
         described = yaml.safe_load(file.read_text())
+        if debug_numerics:
+            described["arguments"]["training"]["debug_numerics"] = True
         call = read_call(described, pretrain).on(fleet_of(environment))
         store = open_store(described["prefix"])
     except (OSError, StepError, StoreError, ValueError, yaml.YAMLError) as error:
