@@ -34,12 +34,10 @@ def swiglu_backward(grad: Tensor, gate_up: Tensor) -> Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
     grad_gate_up = torch.empty_like(gate_up)
     grad_gate, grad_up = grad_gate_up.chunk(2, dim=-1)
-    sigmoid = torch.sigmoid(gate)
-    silu = gate * sigmoid
-    torch.mul(grad, silu, out=grad_up)
-    # d silu(g) = sigmoid(g) (1 + g − silu(g)), written so that each temporary is used again.
-    silu.neg_().add_(gate).add_(1).mul_(sigmoid).mul_(up)
-    torch.mul(grad, silu, out=grad_gate)
+    scratch = F.silu(gate)
+    torch.mul(grad, scratch, out=grad_up)
+    torch.mul(grad, up, out=scratch)
+    torch.ops.aten.silu_backward.grad_input(scratch, gate, grad_input=grad_gate)
     return grad_gate_up
 
 

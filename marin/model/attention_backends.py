@@ -89,7 +89,8 @@ class _BlockAttention(torch.autograd.Function):
             query = queries[:, :, :, block.start : block.stop].reshape(b * g, r * n, c)
             scores = torch.bmm(query, keys[:, block.first : block.stop].transpose(1, 2))
             wide = scores.view(b, g * r, n, m).to(block.bias_B1QK.dtype)
-            weights = wide.add_(block.bias_B1QK).softmax(-1).to(q.dtype).view(b * g, r * n, m)
+            wide[..., block.masked - block.first :].add_(block.bias_B1QK)
+            weights = wide.softmax(-1).to(q.dtype).view(b * g, r * n, m)
             out = torch.bmm(weights, values[:, block.first : block.stop])
             y_GRTC[:, :, :, block.start : block.stop] = out.view(b, g, r, n, c)
             saved += [query, weights, out]

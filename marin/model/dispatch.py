@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from marin.model.autograd import apply
@@ -50,11 +51,7 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (place_NK,) = ctx.saved_tensors
-        grad = grads[0].contiguous()
-        total = grad.index_select(0, place_NK[:, 0])
-        for j in range(1, place_NK.shape[1]):
-            total += grad.index_select(0, place_NK[:, j])
-        return total, None, None
+        return F.embedding_bag(place_NK, grads[0].contiguous(), mode="sum"), None, None
 
 
 class _Gather(torch.autograd.Function):
@@ -63,21 +60,19 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows_RL: Tensor, weights_NK: Tensor, token_R: Tensor, place_NK: Tensor) -> Tensor:
         ctx.save_for_backward(rows_RL, weights_NK, token_R, place_NK)
-        n, k = place_NK.shape
-        picked = rows_RL.index_select(0, place_NK.flatten()).view(n, k, -1)
-        return torch.bmm(weights_NK.to(rows_RL.dtype).unsqueeze(1), picked).squeeze(1)
+        weights = weights_NK.to(rows_RL.dtype)
+        return F.embedding_bag(place_NK, rows_RL, per_sample_weights=weights, mode="sum")
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         rows_RL, weights_NK, token_R, place_NK = ctx.saved_tensors
-        n, k = place_NK.shape
         grad = grads[0].contiguous()
-        weight_R = torch.empty(n * k, dtype=grad.dtype, device=grad.device)
+        weight_R = torch.empty(place_NK.numel(), dtype=grad.dtype, device=grad.device)
         weight_R[place_NK.flatten()] = weights_NK.flatten().to(grad.dtype)
-        grad_rows = grad.index_select(0, token_R).mul_(weight_R.unsqueeze(1))
-        picked = rows_RL.index_select(0, place_NK.flatten()).view(n, k, -1)
-        grad_weights = torch.bmm(picked, grad.unsqueeze(2)).squeeze(2)
-        return grad_rows, grad_weights.to(weights_NK.dtype), None, None
+        grad_rows = grad.index_select(0, token_R)
+        grad_weight_R = torch.linalg.vecdot(grad_rows, rows_RL)
+        grad_rows.mul_(weight_R.unsqueeze(1))
+        return grad_rows, grad_weight_R[place_NK].to(weights_NK.dtype), None, None
 
 
 def spread(x_NL: Tensor, order: Order) -> Tensor:

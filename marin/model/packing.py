@@ -24,8 +24,10 @@ class QueryBlock:
     start: int
     stop: int
     first: int
+    masked: int
+    """From this key on some query of the block does not see it; all see the keys [first, masked)."""
     bias_B1QK: Tensor
-    """0 where the query sees the key, -inf elsewhere."""
+    """For the keys from `masked` on: 0 where the query sees the key, -inf elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +58,37 @@ class Packing:
         return (self.segments_BT[:, start:stop, None] == self.segments_BT[:, None, first:stop]) & order
 
     def query_blocks(self, window: int | None, size: int, dtype: torch.dtype) -> list[QueryBlock]:
-        """Blocks of `size` queries with their keys; keys that the window hides from the whole block are left out."""
+        """Blocks of `size` queries with their keys; keys that the whole block cannot see are left out."""
         return self._once(("blocks", window, size, dtype), lambda: self._query_blocks(window, size, dtype))
 
     def _query_blocks(self, window: int | None, size: int, dtype: torch.dtype) -> list[QueryBlock]:
         length = self.segments_BT.shape[1]
+        # Keys before the document of every row's first query are hidden from the whole block.
+        begins = self._document_starts_BT().amin(0).tolist()
+        ends = self._document_starts_BT().amax(0).tolist()
         blocks = []
         for start in range(0, length, size):
             stop = min(start + size, length)
-            first = 0 if window is None else max(0, start - window + 1)
-            visible = self._visible(start, stop, first, window)
+            first = begins[start] if window is None else max(begins[start], start - window + 1)
+            # All see a key that is in the document of the last query, not after the first one, and in its window.
+            reach = first if window is None else max(first, stop - window)
+            masked = start + 1 if ends[stop - 1] <= first and reach <= first else first
+            visible = self._visible(start, stop, masked, window)
             bias = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-            blocks.append(QueryBlock(start, stop, first, bias.masked_fill_(~visible, float("-inf")).unsqueeze(1)))
+            bias = bias.masked_fill_(~visible, float("-inf")).unsqueeze(1)
+            blocks.append(QueryBlock(start, stop, first, masked, bias))
         return blocks
+
+    def _document_starts_BT(self) -> Tensor:
+        """Place in its row where each token's document starts."""
+
+        def make() -> Tensor:
+            places = torch.arange(self.segments_BT.shape[1], device=self.segments_BT.device)
+            begins = torch.ones_like(self.segments_BT, dtype=torch.bool)
+            begins[:, 1:] = ~self.same_document_BT(1)
+            return torch.where(begins, places, 0).cummax(1).values
+
+        return self._once("document_starts", make)
 
     def block_mask(self, window: int | None) -> Any:
         """The same visibility as a block mask of flex attention."""

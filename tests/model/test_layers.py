@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 from torch.nn.attention.flex_attention import flex_attention
+from torch.utils.flop_counter import FlopCounterMode
 
 from marin.model.activation import swiglu
 from marin.model.attention import Attention
@@ -158,10 +159,36 @@ def test_attention_of_local_and_global_layers_equals_the_equations(layer: int):
     torch.testing.assert_close(module(u, packing), torch.stack(expected))
 
 
-def test_hidden_keys_are_left_out_of_the_work():
-    packing, _ = layout(length=14)
-    blocks = packing.query_blocks(4, 5, F64)
-    assert [(b.first, b.start, b.stop) for b in blocks] == [(0, 0, 5), (2, 5, 10), (7, 10, 14)]
+@pytest.mark.parametrize("window", [None, 4, 9])
+@pytest.mark.parametrize("documents", ["packed", "one"])
+def test_a_block_holds_no_key_that_all_its_queries_are_hidden_from(window: int | None, documents: str):
+    packing, _ = layout(length=40)
+    if documents == "one":
+        packing = Packing(torch.zeros(2, 40, dtype=torch.int32), torch.arange(40).expand(2, 40))
+    visible = packing.visible_BTT(window)
+    for block in packing.query_blocks(window, 7, F64):
+        rows = visible[:, block.start : block.stop]
+        assert block.first == int(rows.any(0).any(0).nonzero().min())
+        assert rows[:, :, block.first : block.masked].all()
+        bias = torch.where(rows[:, :, block.masked : block.stop], 0.0, float("-inf"))
+        assert torch.equal(block.bias_B1QK, bias.to(F64).unsqueeze(1))
+
+
+def test_scores_that_the_window_hides_are_never_computed():
+    length, window, size = 256, 16, 8
+    packing = Packing(torch.zeros(1, length, dtype=torch.int32), torch.arange(length).expand(1, length))
+    inputs = [random(1, length, 1, 4, seed=i).requires_grad_() for i in range(3)]
+
+    def products(window: int | None) -> int:
+        with FlopCounterMode(display=False) as counter:
+            block_attention(*inputs, packing, window, size).sum().backward()
+        return counter.get_total_flops()
+
+    # Two products of queries and keys forward, four backward; beside what is visible, only the corners of a block.
+    channels, matrices = 4, 6
+    visible = int(packing.visible_BTT(window).sum())
+    assert products(window) <= 2 * matrices * channels * (visible + length * size)
+    assert products(None) > 5 * products(window)
 
 
 def test_flex_attention_is_refused_where_it_cannot_train():
