@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from marin.cli.arguments import RUN_ERROR, USAGE_ERROR, OneLineParser, fail, refuse_unknown
@@ -11,8 +11,10 @@ from marin.cli.settings import default_cluster, default_prefix
 
 LIFECYCLE = ("verify", "gc", "pin", "unpin", "pins", "tombstone", "adopt", "copy")
 """Commands that check, keep, bring in and remove what runs made."""
-WITH_SETTINGS = ("config", "model", "preflight", "training-job")
+WITH_SETTINGS = ("config", "model", "preflight", "training-job", "evaluate-checkpoints")
 """Commands that take settings of a scale as flags."""
+WATCHING = ("watch", "alerts", "profile-diff")
+"""Commands that look at a training run."""
 
 
 def build_parser() -> OneLineParser:
@@ -57,6 +59,15 @@ def build_parser() -> OneLineParser:
     job.add_argument("--scale", default="laptop")
     job.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
     job.add_argument("--step", metavar="REGEX", help="which one, where the experiment has several")
+    during = command(
+        "evaluate-checkpoints", "an experiment's evaluation on the permanent checkpoints of its run so far"
+    )
+    during.add_argument("experiment", metavar="EXPERIMENT", help="the experiment's Python file")
+    during.add_argument("--scale", default="laptop")
+    during.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
+    during.add_argument("--step", metavar="REGEX", help="which training step, where the experiment has several")
+    during.add_argument("--watch", type=float, metavar="SECONDS", help="look again so often, until the run has ended")
+    during.add_argument("--cluster", default=default_cluster(), metavar="ADDRESS", help="join this Ray cluster")
     model = command(
         "model", "size, cost and steps of a scale's model; with --gpus also the memory of a rank", prefix=False
     )
@@ -76,6 +87,7 @@ def build_parser() -> OneLineParser:
         metavar="X",
         help="rows that the busiest rank's experts get, over an even share (default: 1)",
     )
+    _add_watching(command)
     browse = command("browse", "a web view of a prefix on this machine")
     browse.add_argument("--port", type=int, default=8321)
     doctor = command("doctor", "check this installation and a prefix")
@@ -88,6 +100,24 @@ def build_parser() -> OneLineParser:
     ready.add_argument("--json", action="store_true", help="findings as JSON")
     _add_lifecycle(command)
     return parser
+
+
+def _add_watching(command: Callable[[str, str], OneLineParser]) -> None:
+    """The parsers of `WATCHING`."""
+    watch = command("watch", "how a training run stands: newest step, checkpoint, evaluation, alerts, stalls")
+    watch.add_argument(
+        "what", nargs="?", default="model/pretrain", help="the folder of a step, or one above it (default: %(default)s)"
+    )
+    watch.add_argument("--every", type=float, metavar="SECONDS", help="again and again, until interrupted")
+    watch.add_argument("--tensorboard", metavar="FOLDER", help="and write the curves so far to a local folder")
+    alerts = command("alerts", "every alert that the metrics of a training run give")
+    alerts.add_argument(
+        "what", metavar="FILE|STEP", help="a file of metrics lines, or a training step, also unfinished"
+    )
+    alerts.add_argument("--rules", metavar="FILE", help="other rules than those of operations/alerts.yaml")
+    profiles = command("profile-diff", "what changed between two profiled windows of training")
+    profiles.add_argument("before", help="a summary.json, or the folder of a step, for its newest")
+    profiles.add_argument("after", help="the other")
 
 
 def _add_lifecycle(command: Callable[[str, str], OneLineParser]) -> None:
@@ -173,6 +203,10 @@ def run_command(known: object, rest: list[str]) -> int:
         from marin.cli import training_job
 
         return training_job.run(arguments, rest, build_parser().command(name).flags())
+    if name == "evaluate-checkpoints":
+        from marin.cli import evaluate_checkpoints
+
+        return evaluate_checkpoints.run(arguments, rest, build_parser().command(name).flags())
     if name == "model":
         from marin.cli import model
 
@@ -186,6 +220,8 @@ def run_command(known: object, rest: list[str]) -> int:
         return _doctor(arguments["prefix"], arguments["cluster"])
     if name == "preflight":
         return _preflight(arguments, rest)
+    if name in WATCHING:
+        return _watching(name, arguments)
     if name in LIFECYCLE:
         from marin.cli import lifecycle
 
@@ -223,6 +259,18 @@ def _preflight(arguments: dict[str, Any], rest: list[str]) -> int:
         any_region=arguments["any_region"],
         json_wanted=arguments["json"],
     )
+
+
+def _watching(name: str, arguments: Mapping[str, Any]) -> int:
+    from marin.cli import watching
+    from marin.storage import open_store
+
+    store = open_store(arguments["prefix"])
+    if name == "watch":
+        return watching.watch(store, arguments["what"], arguments["every"], arguments["tensorboard"])
+    if name == "alerts":
+        return watching.alerts(store, arguments["what"], arguments["rules"])
+    return watching.profile_diff(store, arguments["before"], arguments["after"])
 
 
 def _doctor(prefix: str, cluster: str | None) -> int:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from marin.checkpoint.state_folder import StateFolder
 from marin.execution import LeaseLost
 from marin.training.hooks import Hook
+from marin.training.watch.folders import LIVE
 
 if TYPE_CHECKING:
     from marin.training.loop import TrainingLoop
 
-FOLDER = "live"
 CLOSE_SECONDS = 10.0
 """How long the end of a run waits for the last lines to reach the store."""
 
@@ -35,7 +35,7 @@ class LiveLines(Hook):
         self.flushed_at = time.time()
         """When the store last took lines; what an outside observer sees as the newest sign of life."""
         self._state = state
-        self._object = f"{FOLDER}/{life}.jsonl"
+        self._object = f"{LIVE}/{life}.jsonl"
         self._seconds = seconds
         self._lines: dict[int, str] = {}
         self._changed = False
@@ -94,7 +94,7 @@ class LiveLines(Hook):
 
 def read_live(state: StateFolder, after: int = 0) -> Iterator[dict[str, Any]]:
     """The lines of steps beyond `after` that the newest life left outside its segments, in order."""
-    files: Sequence[Any] = state.find(f"{FOLDER}/*.jsonl")
+    files: Sequence[Any] = state.find(f"{LIVE}/*.jsonl")
     if not files:
         return
     newest = max(files, key=lambda file: (file.epoch, file.name))

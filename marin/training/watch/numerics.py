@@ -29,12 +29,12 @@ from marin.training.global_batch import GlobalBatch, agreed_batch
 from marin.training.hooks import Hook
 from marin.training.train_step import gradients
 from marin.training.watch.activations import ActivationMeter, Range, tensors_of
+from marin.training.watch.folders import NUMERICS
 
 if TYPE_CHECKING:
     from marin.training.loop import TrainingLoop
     from marin.training.process_group import RankContext
 
-FOLDER = "numerics"
 WHOLE_MODEL = "the loss"
 
 logger = logging.getLogger(__name__)
@@ -251,7 +251,7 @@ def write_evidence(
     prefix: str = "",
 ) -> str:
     """Writes a rank's sequences, and on rank 0 the findings; returns the folder. All ranks end up with it written."""
-    folder = f"{FOLDER}/{prefix}step-{step:08d}"
+    folder = f"{NUMERICS}/{prefix}step-{step:08d}"
     first, parts = _places(loop, step)
     sequences = [
         _sequence(loop, part, row, first + start + row)
@@ -269,7 +269,7 @@ def write_evidence(
 
 def evidence_steps(state: StateFolder) -> list[int]:
     """The steps of which evidence was kept, outside debugging."""
-    names = [file.name for file in state.find(f"{FOLDER}/step-*/findings.json")]
+    names = [file.name for file in state.find(f"{NUMERICS}/step-*/findings.json")]
     return sorted({int(name.split("/")[1].removeprefix("step-")) for name in names})
 
 

@@ -18,12 +18,12 @@ from marin.checkpoint.state_folder import StateFolder
 from marin.training.hooks import Hook
 from marin.training.throughput import PHASE
 from marin.training.watch.config import ProfileWindow
+from marin.training.watch.folders import PROFILES
 from marin.training.watch.profile_summary import Operator, ProfileSummary, page
 
 if TYPE_CHECKING:
     from marin.training.loop import TrainingLoop
 
-FOLDER = "profiles"
 SECONDS = 1e-6
 """torch counts in microseconds."""
 
@@ -49,7 +49,7 @@ class Profile(Hook):
     @property
     def folder(self) -> str:
         """Where the three files go, in the state."""
-        return f"{FOLDER}/step-{self._window.start:08d}"
+        return f"{PROFILES}/step-{self._window.start:08d}"
 
     def start(self, loop: TrainingLoop) -> None:
         self._loop = loop

@@ -17,18 +17,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from marin.checkpoint.state_folder import StateFolder
 from marin.execution import Stalled, StepError
 from marin.training.hooks import Hook
 from marin.training.watch.config import StallBudgets
+from marin.training.watch.folders import STALLS
 from marin.training.watch.forensics import report
 
 if TYPE_CHECKING:
     from marin.training.loop import TrainingLoop
 
-FOLDER = "stalls"
 EXIT_CODE = 70
 """Of a rank that stalled and that nobody else ends: EX_SOFTWARE of sysexits.h."""
 LOOK_SECONDS = 1.0
@@ -124,11 +124,11 @@ class Watchdog(Hook):
         step = self._loop.step + 1 if self._loop is not None else 0
         message = (
             f"rank {self._rank} made no progress for {seconds:.0f} s in {phase} of step {step}; the stacks of all "
-            f"ranks are in {FOLDER}/ of the run's state"
+            f"ranks are in {STALLS}/ of the run's state"
         )
         logger.error("%s", message)
         facts = {"rank": self._rank, "step": step, "phase": phase, "seconds": round(seconds, 1), "life": self._life}
-        name = f"{FOLDER}/step-{step:08d}-rank-{self._rank:04d}-{self._life}.txt"
+        name = f"{STALLS}/step-{step:08d}-rank-{self._rank:04d}-{self._life}.txt"
         self._write(name, report(facts, self._loop))
         self._wait_for_the_others()
         if self._closed.is_set():
@@ -163,14 +163,9 @@ class Watchdog(Hook):
         until = time.monotonic() + self._budgets.together_seconds
         while time.monotonic() < until and not self._closed.wait(self._look):
             try:
-                there = self._state.find(f"{FOLDER}/*-{self._life}.txt")
+                there = self._state.find(f"{STALLS}/*-{self._life}.txt")
             except Exception as error:
                 logger.error("the reports of the other ranks cannot be listed: %s", error)
                 return
             if len(there) >= self._world_size:
                 return
-
-
-def stall_reports(state: StateFolder) -> list[Any]:
-    """The reports of every stall of a run, newest epoch first."""
-    return list(state.find(f"{FOLDER}/*.txt"))

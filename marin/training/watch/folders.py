@@ -1,0 +1,10 @@
+"""Where in a run's resumable state its watch leaves things. Imports nothing heavy."""
+
+LIVE = "live"
+"""Lines of the running segment, one object for each life."""
+STALLS = "stalls"
+"""What ranks that hung were doing."""
+NUMERICS = "numerics"
+"""Evidence of steps that were not finite."""
+PROFILES = "profiles"
+"""Traces and summaries of profiled windows."""
