@@ -30,7 +30,7 @@ def autoscaler(
     start = "ulimit -n 65536; RAY_AUTH_MODE=token ray start"
     return {
         "cluster_name": f"marin-{cluster.name}",
-        "max_workers": sum(fleet.nodes for _, fleet in cluster.groups()),
+        "max_workers": sum(fleet.nodes + fleet.spares for _, fleet in cluster.groups()),
         "upscaling_speed": 10.0,
         "idle_timeout_minutes": IDLE_MINUTES,
         "provider": {"type": "gcp", "region": region, "availability_zone": zone, "project_id": project},
@@ -62,7 +62,7 @@ def _group(fleet: Fleet, project: str | None) -> dict[str, Any]:
         resources["GPU"] = shape.gpus
     return {
         "min_workers": 0,
-        "max_workers": fleet.nodes,
+        "max_workers": fleet.nodes + fleet.spares,
         "resources": resources,
         "node_config": _machine(machine_for(fleet), fleet.spot, project),
     }

@@ -9,6 +9,7 @@ from infra.machines import machine_for, node_shape
 from marin.execution.fleet import Fleet
 
 IDLE_SECONDS = 600
+GRACE_SECONDS = 60
 
 
 def raycluster(cluster: Cluster, image: str, ray_version: str) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def _group(name: str, fleet: Fleet, image: str) -> dict[str, Any]:
         "groupName": name,
         "replicas": 0,
         "minReplicas": 0,
-        "maxReplicas": fleet.nodes,
+        "maxReplicas": fleet.nodes + fleet.spares,
         "numOfHosts": 1,
         "rayStartParams": {},
         "template": {"metadata": {"labels": {"marin/group": name}}, "spec": _worker_pod(fleet, image)},
@@ -72,7 +73,12 @@ def _worker_pod(fleet: Fleet, image: str) -> dict[str, Any]:
         tolerations.append(
             {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
         )
-    pod = _pod(_container("ray-worker", image, resources), shared_gb=max(1, shape.memory_gb // 4))
+    container = _container("ray-worker", image, resources)
+    # Before Ray gets its SIGTERM and ends all at once, ranks may save.
+    seconds = GRACE_SECONDS - 10
+    leave = ["python", "-m", "marin.execution.cluster.leave", "--seconds", str(seconds)]
+    container["lifecycle"] = {"preStop": {"exec": {"command": leave}}}
+    pod = _pod(container, shared_gb=max(1, shape.memory_gb // 4))
     pod["nodeSelector"] = selector
     if tolerations:
         pod["tolerations"] = tolerations
@@ -98,7 +104,7 @@ def _pod(container: dict[str, Any], shared_gb: int) -> dict[str, Any]:
     return {
         # Bound to a cloud identity that may read and write the prefix's bucket.
         "serviceAccountName": "marin",
-        "terminationGracePeriodSeconds": 60,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": {"fsGroup": 1000},
         "containers": [container],
         "volumes": [

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from operations.soak import boundaries, race, zombies
+from operations.soak import boundaries, kills, race, zombies
 from operations.soak.campaign import Campaign, Round, begun_for_nothing
 from operations.soak.graph import WIDE_STEPS
 
@@ -97,3 +97,17 @@ def test_work_that_two_undisturbed_processes_begin_is_seen(tmp_path: Path) -> No
     assert len(list(begun_for_nothing(tmp_path, set()))) == 2
     assert len(list(begun_for_nothing(tmp_path, {11}))) == 1
     assert list(begun_for_nothing(tmp_path, {11, 12})) == []
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_training_run_that_loses_a_node_a_rank_and_drivers_at_bad_moments_has_the_curve_of_an_undisturbed_one(
+    smoke_prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = "rank:evaluation,node:restore,interrupt:training,driver:save"
+    folder = ["--folder", str(tmp_path), "--reference", str(smoke_prefix)]
+    assert kills.main(["--plan", plan, *folder]) == 0, capsys.readouterr().out
+    found = verdict(capsys)
+    assert found["held"] is True
+    assert (found["kills"], found["drivers"], found["steps"]) == (4, 3, 30)
+    assert found["largest difference"] == 0

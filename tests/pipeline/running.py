@@ -102,5 +102,5 @@ def copy_without(prefix: Path, target: Path, *names: str) -> Path:
             (target / "_steps" / f"{flat}.json").unlink()
             shutil.rmtree(target / "_claims" / flat)
             shutil.rmtree((target / str(body["path"])).parent)
-    shutil.rmtree(target / "_runs")
+    shutil.rmtree(target / "_runs", ignore_errors=True)
     return target

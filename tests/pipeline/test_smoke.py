@@ -74,8 +74,8 @@ def test_a_comment_reruns_nothing_and_a_bumped_version_reruns_the_step_and_its_d
     steps.write_text(source.replace("    run = current_run()", "    # why not\n    run = current_run()", 1))
     commented = planned(run(smoke_prefix, "--dry-run", code=tmp_path).stdout)
     assert len(commented) == STEPS and set(commented.values()) == {"cached"}
-    assert source.count('@step("tokens/mixture", version="2",') == 1
-    steps.write_text(source.replace('@step("tokens/mixture", version="2",', '@step("tokens/mixture", version="3",'))
+    assert source.count('@step("tokens/mixture", version="3",') == 1
+    steps.write_text(source.replace('@step("tokens/mixture", version="3",', '@step("tokens/mixture", version="4",'))
     bumped = planned(run(smoke_prefix, "--dry-run", code=tmp_path).stdout)
     running = {name: action for name, action in bumped.items() if action != "cached"}
     assert set(running) == {"tokens/mixture", "model/pretrain", "evaluations/report"}

@@ -24,10 +24,13 @@ PATIENCE_SECONDS = 90.0
 class Nodes:
     """A cluster whose head takes no work, and whose other nodes have the given numbers of processors."""
 
-    def __init__(self, processors: Sequence[int]) -> None:
+    def __init__(self, processors: Sequence[int], *, fixed: bool = True) -> None:
+        """`fixed`: the cluster says that no node will come."""
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 0, "include_dashboard": False, "resources": {"marin_fixed": 1}}
+        head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False}
+        if fixed:
+            head["resources"] = {"marin_fixed": 1}
         self.cluster = Cluster(True, head_node_args={**head, "object_store_memory": OBJECT_STORE_BYTES})
         self.workers: list[Any] = []
         for count in processors:
@@ -69,6 +72,18 @@ class Nodes:
         until = int((time.time() + seconds) * 1000)
         accepted, why = GcsClient(address=self.address).drain_node(node.node_id, reason, "asked back", until)
         assert accepted, why
+
+    def workers_of(self, node: Any) -> list[int]:
+        """The worker processes of a node."""
+        import psutil
+
+        found = []
+        for info in node.all_processes["raylet"]:
+            try:
+                found += [child.pid for child in psutil.Process(info.process.pid).children()]
+            except psutil.NoSuchProcess:
+                continue
+        return found
 
     def node_of(self, process: int) -> Any:
         """The node to which a worker process belongs: it is a child of the node's raylet."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import time
+import uuid
 
 import pytest
 
 from marin.execution import FailureClass, StepError
+from marin.execution.cluster import leave
 from marin.execution.cluster.gang_life import ordered
 from marin.execution.cluster.gang_network import Door, address_of, interface_environment, knock
 from marin.execution.cluster.gang_nodes import NodeFaults, is_hardware
@@ -76,3 +80,20 @@ def test_a_broken_card_is_the_nodes_fault() -> None:
 
     assert is_hardware(raised("CUDA error: uncorrectable ECC error encountered"))
     assert not is_hardware(raised("CUDA error: device-side assert triggered"))
+
+
+def test_ranks_of_a_machine_that_goes_away_are_asked_once_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    title = f"rank-{uuid.uuid4().hex}"  # other tests' ranks are on this machine too
+    monkeypatch.setattr(leave, "TITLE", title)
+    saves = "trap 'sleep 0.3; exit 0' TERM; while :; do sleep 0.05; done"
+    stays = "trap '' TERM; while :; do sleep 0.05; done"
+    with subprocess.Popen([title, "-c", saves], executable="/bin/sh") as rank:
+        time.sleep(0.2)  # until it has set its trap
+        assert rank.pid in leave.rank_processes()
+        begun = time.monotonic()
+        assert leave.main(["--seconds", "20"]) == 0
+        assert time.monotonic() - begun >= 0.3
+    with subprocess.Popen([title, "-c", stays], executable="/bin/sh") as rank:
+        time.sleep(0.2)
+        assert leave.main(["--seconds", "0.5"]) == 1
+        rank.kill()
