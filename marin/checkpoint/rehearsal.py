@@ -51,8 +51,11 @@ def rehearse_restore(
     for the saves to come. The files lie in a folder of their own, where no restore looks, and are removed.
     """
     started = time.monotonic()
-    place = store.seen_by(store.ranks, REHEARSAL)
     had_state = bool(optimizer.state)
+    if had_state and not all(optimizer.state.get(p) for group in optimizer.param_groups for p in group["params"]):
+        logger.info("no rehearsal: a part of the optimizer's state is made in the first step only")
+        return
+    place = store.seen_by(store.ranks, REHEARSAL)
     copy.take(model_tensors(model))
     create_optimizer_state(optimizer)
     copy.give_back()

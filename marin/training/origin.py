@@ -8,17 +8,11 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
 from marin.checkpoint.artifacts import Checkpoint
+from marin.checkpoint.config import Part
 from marin.checkpoint.identity import check_identity
 from marin.checkpoint.layout import PROGRESS, published_folder
+from marin.checkpoint.partial import Source, load_part
 from marin.checkpoint.progress import Progress
-from marin.checkpoint.reading import load_tensors
-from marin.checkpoint.tensors import (
-    MODEL,
-    announce_loaded,
-    create_optimizer_state,
-    model_tensors,
-    optimizer_tensors,
-)
 from marin.tokens.mixture.batches import BatchSchedule
 from marin.tokens.mixture.packing import Batch
 from marin.training.continuation import InitConfig, Take
@@ -38,6 +32,7 @@ class Beginning(Protocol):
     step: int
     tokens: int
     updates: int
+    identity: dict[str, Any]
     trainee: Trainee
     ranks: RankContext
 
@@ -91,14 +86,8 @@ class Origin:
 
     def begin(self, loop: Beginning) -> None:
         """Loads what is taken over, and sets where the run stands. Collective."""
-        trainee, kept = loop.trainee, self.takes_optimizer
-        tensors = model_tensors(trainee.model)
-        if kept:
-            create_optimizer_state(trainee.optimizer)
-            tensors |= optimizer_tensors(trainee.model, trainee.optimizer)
-        where, prefix = self.describe(), "" if kept else MODEL
-        load_tensors(self._open, tensors, where=where, prefix=prefix, group=loop.ranks.group)
-        announce_loaded(trainee.model)
+        trainee, kept, source = loop.trainee, self.takes_optimizer, Source(self.describe(), self._open)
+        report = load_part(source, trainee.model, trainee.optimizer, self._part(loop.identity), group=loop.ranks.group)
         if kept:
             trainee.restore(self.progress.parts)
         if self.config.schedule is Take.CONTINUED:
@@ -107,8 +96,14 @@ class Origin:
             if len(states) == loop.ranks.world_size:
                 restore_random_state(states[loop.ranks.rank], loop.ranks.device)
         if loop.ranks.rank == 0:
-            taken = "weights and optimizer" if kept else "weights"
-            logger.info("the run begins with the %s of the %s; next is step %d", taken, where, loop.step + 1)
+            logger.info("%s; next is step %d", report.describe(), loop.step + 1)
+
+    def _part(self, identity: Mapping[str, Any]) -> Part:
+        """What is loaded: of another kind of optimizer only what both kinds keep."""
+        if not self.takes_optimizer:
+            return Part.WEIGHTS
+        kinds = [one["optimizer"]["kind"] for one in (self.progress.identity, identity)]
+        return Part.ALL if kinds[0] == kinds[1] else Part.WEIGHTS_AND_FITTING_OPTIMIZER
 
     def state(self, batches: BatchSchedule) -> dict[str, Any]:
         """What the run's own checkpoints say of where it came from."""
