@@ -24,9 +24,10 @@ class RankFailed(Exception):
 
 
 class RankPool:
-    """`size` spawned processes; `run` makes one gang of them at a time."""
+    """`size` spawned processes; `run` makes one gang of them at a time and waits `patience` seconds for each answer."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, patience: float = 120.0) -> None:
+        self.patience = patience
         context = multiprocessing.get_context("spawn")
         self.connections: list[Connection] = []
         self.processes = []
@@ -49,7 +50,7 @@ class RankPool:
         errors: dict[int, tuple[str, str]] = {}
         waiting = dict(zip(self.connections[:world], range(world), strict=True))
         while waiting:
-            ready = wait(list(waiting), timeout=120)
+            ready = wait(list(waiting), timeout=self.patience)
             if not ready:
                 raise TimeoutError(f"ranks {sorted(waiting.values())} did not answer")
             for connection in ready:
