@@ -74,8 +74,8 @@ FIRING: dict[str, tuple[list[Line], list[tuple[str, bool, int]]]] = {
         [("dropped_tokens", True, 40), ("dropped_tokens", False, 42)],
     ),
     "routing_entropy": (
-        run_of(100, between(90, 100, routing={"entropy_share": 5.90 / math.log(384), "bias_largest": 1.0})),
-        [("routing_entropy", True, 90)],
+        run_of(300, between(150, 300, routing={"entropy_share": 5.90 / math.log(384), "bias_largest": 1.0})),
+        [("routing_entropy", True, 195)],
     ),
     "router_bias": (
         run_of(100, between(90, 100, routing={"entropy_share": 0.999, "bias_largest": 401.0})),
@@ -106,8 +106,9 @@ QUIET: dict[str, list[Line]] = {
     "three skipped steps within an hour": run_of(400, lambda line: {"skipped": line["step"] % 100 == 0}),
     "seven percent dropped": run_of(100, between(40, 41, router={"dropped_fraction": 0.07})),
     "the public run's entropy": run_of(
-        100, between(1, 100, routing={"entropy_share": 5.925 / math.log(384), "bias_largest": 399.0})
+        300, between(1, 300, routing={"entropy_share": 5.925 / math.log(384), "bias_largest": 399.0})
     ),
+    "a minute of uneven routing": run_of(300, between(200, 206, routing={"entropy_share": 0.97, "bias_largest": 1.0})),
     "low MFU on a CPU": run_of(300, lambda line: {"mfu": 0.05, "memory": {"device": "cpu"}}),
     "low MFU in less than half of the lines": run_of(300, lambda line: {"mfu": 0.1 if line["step"] % 3 == 0 else 0.3}),
     "a pause of nine minutes": run_of(
