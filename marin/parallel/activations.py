@@ -2,7 +2,8 @@
 
 The real model runs forward and backward on the meta device, where tensors have sizes and no memory, at two depths; from
 their difference follows any depth. Stand-ins replace what needs values: rows move between ranks in equal shares times
-`imbalance`, and attention on CUDA keeps what its kernel keeps (queries, keys, values, output and one number a row).
+`imbalance`, and attention keeps what its kernel keeps (queries, keys, values, output; on CUDA one number a query, on
+the CPU the probabilities).
 Shape letters: see `marin.model.outputs`.
 """
 
@@ -16,9 +17,10 @@ from torch import Tensor, nn
 
 from marin.model.autograd import apply
 from marin.model.block import Block
-from marin.model.config import AttentionBackend, ComputeConfig, ExpertBackend, ModelConfig
+from marin.model.config import ComputeConfig, ExpertBackend, ModelConfig
 from marin.model.dispatch import Dispatched, Order, gather, sort_by_expert, spread
 from marin.model.loss import chunk_for
+from marin.model.packing import Packing
 from marin.model.parameters import is_wide
 from marin.model.transformer import Transformer
 from marin.parallel.config import ParallelPlan, Recompute
@@ -88,17 +90,8 @@ class _Run:
         return kept, live.peak
 
     def _build(self, config: ModelConfig) -> Transformer:
-        on_cuda = self.device_type == "cuda"
-        attention = self.compute.attention
-        if attention is AttentionBackend.AUTO:
-            attention = AttentionBackend.FLEX if on_cuda else AttentionBackend.BLOCKS
         chunk = chunk_for(self.compute.loss_chunk, self.device_type)
-        compute = replace(
-            self.compute,
-            attention=AttentionBackend.BLOCKS if attention is AttentionBackend.FLEX else attention,
-            experts=ExpertBackend.LOOP,
-            loss_chunk=chunk,
-        )
+        compute = replace(self.compute, experts=ExpertBackend.LOOP, loss_chunk=chunk)
         moved = _Moved(self.plan.ep, self.imbalance)
         with torch.device("meta"):
             model = Transformer(config, moved, compute).to(self.dtype)
@@ -107,8 +100,7 @@ class _Run:
                 for name, parameter in list(block.moe.experts.named_parameters()):
                     here = parameter.detach()[: config.experts // self.plan.ep].clone()
                     block.moe.experts.register_parameter(name, nn.Parameter(here))
-                if attention is AttentionBackend.FLEX:
-                    block.attention.attend = _flash
+                block.attention.attend = _fused if self.device_type == "cuda" else _in_blocks
         _widen(model)
         # Counting needs values, and leaves nothing behind but the routers' own counters.
         model.eval()
@@ -165,22 +157,31 @@ class _Travel(torch.autograd.Function):
         return grads[0].new_empty(ctx.sent, grads[0].shape[1]), None
 
 
-class _Flash(torch.autograd.Function):
-    """What a fused kernel of attention keeps and makes."""
+class _Attention(torch.autograd.Function):
+    """What the core of attention keeps and makes: a fused kernel one number a query, others every probability."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, kept: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         y = torch.empty_like(q)
-        normaliser = torch.empty(q.shape[:3], dtype=torch.float32)
-        ctx.save_for_backward(q, k, v, y, normaliser)
+        ctx.save_for_backward(q, k, v, y, torch.empty(kept, dtype=dtype))
         return y
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         q, k, v, _, _ = ctx.saved_tensors
-        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), None, None
 
 
-def _flash(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
-    y: Tensor = apply(_Flash, q, k, v)
+def _fused(q: Tensor, k: Tensor, v: Tensor, packing: Packing, window: int | None, compute: ComputeConfig) -> Tensor:
+    y: Tensor = apply(_Attention, q, k, v, tuple(q.shape[:3]), torch.float32)
+    return y
+
+
+def _in_blocks(q: Tensor, k: Tensor, v: Tensor, packing: Packing, window: int | None, compute: ComputeConfig) -> Tensor:
+    length, size = q.shape[1], compute.attention_block
+    starts = range(0, length, size)
+    # Keys of a block of queries when a row is one document; several hide some.
+    spans = [min(s + size, length) - (0 if window is None else max(0, s - window + 1)) for s in starts]
+    pairs = sum(min(size, length - s) * span for s, span in zip(starts, spans, strict=True))
+    y: Tensor = apply(_Attention, q, k, v, (q.shape[0], q.shape[2], pairs), q.dtype)
     return y

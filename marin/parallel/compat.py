@@ -23,6 +23,7 @@ __all__ = [
     "add_parameter_group",
     "exchange_rows",
     "fake_process_group",
+    "group_of",
     "is_split_inside",
     "unflatten",
 ]
@@ -84,6 +85,15 @@ def _waited(tensor: Tensor) -> Tensor:
         waited: Tensor = tensor.wait()
         return waited
     return tensor
+
+
+def group_of(argument: Any) -> dist.ProcessGroup:
+    """The process group that a collective was given, as an operation sees it: boxed, or by its name."""
+    if isinstance(argument, str):
+        from torch.distributed import distributed_c10d
+
+        return distributed_c10d._resolve_process_group(argument)  # type: ignore[attr-defined,arg-type]  # private
+    return dist.ProcessGroup.unbox(argument)
 
 
 def fake_process_group(world_size: int, rank: int = 0) -> None:
