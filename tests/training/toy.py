@@ -124,7 +124,8 @@ class ToyTask:
     heldout: tuple[tuple[str, int], ...] = (("letters", 5),)
     stop_after: int | None = None
     poison: tuple[tuple[int, int], ...] = ()
-    """(step, rank) pairs whose loss is made infinite."""
+    """(step, rank) pairs whose objective is multiplied by `poison_factor`."""
+    poison_factor: float = float("inf")
     double: bool = True
     mixture: str = "toy"
     watched: bool = False
@@ -174,7 +175,7 @@ def train_toy(task: ToyTask) -> ToyResult:
     class ToyLoop(TrainingLoop):
         def total_loss(self, step: int, result: Any) -> torch.Tensor:
             total = super().total_loss(step, result)
-            return total * float("inf") if (step, self.ranks.rank) in task.poison else total
+            return total * task.poison_factor if (step, self.ranks.rank) in task.poison else total
 
         def train_step(self) -> None:
             numbers = [int(n) for batch in self._batches(self.step) for n in batch.sequences]
