@@ -45,7 +45,7 @@ PRETRAIN = "model/pretrain"
 WHOM = {RANK: 4, NODE: 2, DRIVER: 2, NOTICE: 2, INTERRUPT: 1}
 """Of so many kills, together, those that strike so."""
 WHEN = (TRAINING, SAVE, RESTORE, EVALUATION)
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 400.0
 """For the next life to come to the moment that was drawn, on a busy machine."""
 PAUSE_SECONDS = 0.05
 STEPS_A_KILL = 6

@@ -19,6 +19,7 @@ from marin.storage import Store, open_store
 
 OBJECT_STORE_BYTES = 80 << 20
 PATIENCE_SECONDS = 90.0
+START_ATTEMPTS = 4
 
 
 class Nodes:
@@ -31,7 +32,8 @@ class Nodes:
         head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False}
         if fixed:
             head["resources"] = {"marin_fixed": 1}
-        self.cluster = Cluster(True, head_node_args={**head, "object_store_memory": OBJECT_STORE_BYTES})
+        arguments = {**head, "object_store_memory": OBJECT_STORE_BYTES}
+        self.cluster = _patiently(lambda: Cluster(True, head_node_args=arguments))
         self.workers: list[Any] = []
         for count in processors:
             self.add(count, wait=False)
@@ -53,7 +55,7 @@ class Nodes:
         folder = f"runtime_resources_{uuid.uuid4().hex}"
         size = {"num_cpus": processors, "object_store_memory": OBJECT_STORE_BYTES}
         with _environment(environment or {}):
-            node = self.cluster.add_node(wait, runtime_env_dir_name=folder, **size)
+            node = _patiently(lambda: self.cluster.add_node(wait, runtime_env_dir_name=folder, **size))
         self.workers.append(node)
         return node
 
@@ -99,6 +101,16 @@ class Nodes:
     def shutdown(self) -> None:
         """End all nodes."""
         self.cluster.shutdown()
+
+
+def _patiently(start: Callable[[], Any]) -> Any:
+    """What starts; Ray gives its own processes half a minute, which a machine busy with other work can exceed."""
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            return start()
+        except Exception as error:  # Ray gives this failure no class of its own
+            if "timed out during startup" not in str(error) or attempt == START_ATTEMPTS:
+                raise
 
 
 @contextmanager
