@@ -111,17 +111,69 @@ class Apportionment:
         at = cut.start + cut.length * cut.interval + half
         exact = self._curve.before(at, cut.component) - cut.used
         pace = self._curve.pace(at, cut.component)
-        taken = np.clip(np.floor(exact).astype(np.int64), 0, cut.room)
+        least, most = self._bounds(cut, at)
+        taken = np.clip(np.floor(exact).astype(np.int64), least, most)
+        self._fit_at_borders(cut, exact, taken, least, most)
         while True:
             missing = half - np.bincount(cut.interval, weights=taken, minlength=cut.intervals).astype(np.int64)
             if not missing.any():
                 return taken
             direction = np.sign(missing)[cut.interval]
-            movable = np.where(direction > 0, taken < cut.room, (direction < 0) & (taken > 0))
+            movable = np.where(direction > 0, taken < most, (direction < 0) & (taken > least))
             rows = np.flatnonzero(movable)
+            if not np.isin(np.flatnonzero(missing), cut.interval[rows]).all():
+                # So many components begin or end here that some must stand on the other side of their border.
+                least, most = np.zeros_like(cut.room), cut.room
+                continue
             left = np.clip((exact[rows] - taken[rows]) * direction[rows], -1, 2)
             rows = rows[_first_to_move(cut.interval[rows], pace[rows], left, np.abs(missing))]
             taken[rows] += direction[rows]
+
+    def _bounds(self, cut: _Cut, at: Ints) -> tuple[Ints, Ints]:
+        """Least and most slots of each row in the first half: all that it has where its share ends before the second,
+        none where its share begins there.
+        """
+        least, most = np.zeros_like(cut.room), cut.room.copy()
+        if self._curve.borders_within(cut.start, cut.start + cut.length * cut.intervals):
+            half = cut.length // 2
+            first, middle, last = (self._curve.before(at + shift, cut.component) for shift in (-half, 0, half))
+            least[last == middle] = cut.room[last == middle]
+            most[middle == first] = 0
+        return least, most
+
+    def _fit_at_borders(self, cut: _Cut, exact: Floats, taken: Ints, least: Ints, most: Ints) -> None:
+        """Where a border of shares lies within a half, leave to the components that end there no more slots than come
+        before it, and to those that begin there no more than come after it. Changes ``taken`` and its bounds in place.
+        """
+        half = cut.length // 2
+        for border in self._curve.borders_within(cut.start, cut.start + cut.length * cut.intervals):
+            interval, offset = divmod(border - cut.start, cut.length)
+            rows = np.flatnonzero(cut.interval == interval)
+            begin = cut.start + interval * cut.length
+            edge = begin if offset < half else begin + cut.length
+            there, here = (self._curve.before(place, cut.component[rows]) for place in (edge, border))
+            rows = rows[there == here]
+            if offset > half:
+                excess = int((cut.room[rows] - taken[rows]).sum()) - (offset - half)
+                _shift(rows, excess, 1, exact, taken, most)
+                least[rows] = np.maximum(least[rows], taken[rows]) if excess > 0 else least[rows]
+            elif offset < half:
+                excess = int(taken[rows].sum()) - (half - offset)
+                _shift(rows, excess, -1, exact, taken, least)
+                most[rows] = np.minimum(most[rows], taken[rows]) if excess > 0 else most[rows]
+
+
+def _shift(rows: Ints, excess: int, direction: int, exact: Floats, taken: Ints, bound: Ints) -> None:
+    """Move ``excess`` slots of some rows into the first half (direction 1) or out of it (-1), those first that are
+    furthest behind or ahead, and none beyond its bound.
+    """
+    while excess > 0:
+        movable = rows[taken[rows] * direction < bound[rows] * direction]
+        if not movable.size:
+            return
+        order = np.argsort((taken[movable] - exact[movable]) * direction, kind="stable")[:excess]
+        taken[movable[order]] += direction
+        excess -= order.size
 
 
 def _first_to_move(interval: Ints, pace: Ints, left: Floats, wanted: Ints) -> Ints:

@@ -98,6 +98,11 @@ class ShareCurve:
         area: Floats = self._before[piece, components] + passed * rising
         return area
 
+    def borders_within(self, first: int, end: int) -> list[int]:
+        """Places between two others, both left out, at which a piece begins."""
+        borders: list[int] = self._begins[(self._begins > first) & (self._begins < end)].tolist()
+        return borders
+
     def pace(self, places: Ints | int, components: Ints) -> Ints:
         """Class of the share of components at places: equal where shares differ by less than about a factor of four."""
         pace: Ints = self._pace[self._begins.searchsorted(places, side="right") - 1, components]

@@ -12,7 +12,7 @@ from marin.tokens.shards.artifacts import TokenShards
 logger = logging.getLogger(__name__)
 
 
-@step("tokens/mixture", version="2", cutoff=True)
+@step("tokens/mixture", version="3", cutoff=True)
 def build_mixture(cells: dict[str, TokenShards], config: MixtureConfig = MixtureConfig()) -> Mixture:
     """Check the cells, resolve their weights over the phases, and report them.
 

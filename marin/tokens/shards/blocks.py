@@ -19,6 +19,49 @@ class CorruptBlock(ValueError):
     """Bytes that are not those that were written."""
 
 
+class CheckedBlocks:
+    """Bytes in memory or in a map whose blocks are compared with their checksums when they are first used.
+
+    Args:
+        data: the whole file.
+        block_bytes: bytes of every block but the last.
+        checksums: CRC-32 of each block.
+        name: of the file, for the error.
+
+    Raises:
+        CorruptBlock: the checksums are not of so many blocks as the data has.
+    """
+
+    def __init__(
+        self, data: bytes | memoryview, block_bytes: int, checksums: npt.NDArray[np.uint32], name: str
+    ) -> None:
+        if -(-len(data) // block_bytes) != len(checksums):
+            raise CorruptBlock(f"{name} has {len(data)} bytes, its checksums are of {len(checksums)} blocks")
+        self._data = memoryview(data)
+        self._block_bytes = block_bytes
+        self._checksums = checksums
+        self._checked = bytearray(len(checksums))
+        self._name = name
+
+    def check(self, begin: int, end: int) -> None:
+        """Compare the blocks of the bytes from ``begin`` up to ``end`` that were not compared before.
+
+        Raises:
+            CorruptBlock: a block is not what was written; names the file and the bytes.
+        """
+        for number in range(begin // self._block_bytes, -(-end // self._block_bytes)):
+            if self._checked[number]:
+                continue
+            first = number * self._block_bytes
+            block = self._data[first : first + self._block_bytes]
+            if zlib.crc32(block) != int(self._checksums[number]):
+                raise CorruptBlock(
+                    f"bytes {first} to {first + len(block)} of {self._name} are not those that were written: it was "
+                    "changed or damaged"
+                )
+            self._checked[number] = 1
+
+
 class BlockChecksums:
     """CRC-32 of each block of what goes by."""
 

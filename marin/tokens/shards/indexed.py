@@ -19,7 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from marin.tokens.shards.blocks import BlockChecksums
+from marin.execution import StepError
+from marin.tokens.shards.blocks import BlockChecksums, CheckedBlocks, CorruptBlock, decode_checksums
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -134,7 +135,18 @@ class TokenSource(Protocol):
 
 
 class IndexedTokens:
-    """Memory-mapped documents of one ``.bin``/``.idx`` pair. Opening reads the header only.
+    """Memory-mapped documents of one ``.bin``/``.idx`` pair.
+
+    Without checksums opening reads the header only. With them it compares the whole index, and each block of ids is
+    compared when it is first copied out.
+
+    Args:
+        bin_path: the ids.
+        idx_path: the index.
+        checksums: the content of the ``.sums``, or None to trust both files.
+
+    Raises:
+        CorruptIndex, CorruptBlock: the files are not those of one shard.
 
     Attributes:
         tokens: number of tokens.
@@ -142,7 +154,7 @@ class IndexedTokens:
         ids: all ids, back to back.
     """
 
-    def __init__(self, bin_path: Path, idx_path: Path) -> None:
+    def __init__(self, bin_path: Path, idx_path: Path, checksums: bytes | None = None) -> None:
         index = _map(idx_path)
         header = read_header(index[: HEADER.size], len(index), str(idx_path))
         sequences, entries, pointers_at = header.sequences, header.entries, header.pointers_at
@@ -160,6 +172,11 @@ class IndexedTokens:
                 f"{self.tokens * self._itemsize}; it was cut or damaged"
             )
         self.ids: Ids = np.frombuffer(data, dtype)
+        self._blocks: CheckedBlocks | None = None
+        if checksums is not None:
+            block_bytes, of_ids, of_index = decode_checksums(checksums, str(bin_path))
+            CheckedBlocks(memoryview(index), block_bytes, of_index, str(idx_path)).check(0, len(index))
+            self._blocks = CheckedBlocks(memoryview(data), block_bytes, of_ids, str(bin_path))
         self._starts = _DocumentStarts(self)
 
     def start_of(self, document: int) -> int:
@@ -172,7 +189,16 @@ class IndexedTokens:
         return self.ids[self.start_of(document) : self.start_of(document + 1)]
 
     def copy_ids(self, begin: int, out: npt.NDArray[np.int64]) -> None:
-        """Fill ``out`` with the ids from position ``begin`` on."""
+        """Fill ``out`` with the ids from position ``begin`` on.
+
+        Raises:
+            StepError: they are not those that the tokenize step wrote.
+        """
+        if self._blocks is not None:
+            try:
+                self._blocks.check(begin * self._itemsize, (begin + len(out)) * self._itemsize)
+            except CorruptBlock as error:
+                raise StepError(f"{error}; redo the tokenize step") from error
         out[:] = self.ids[begin : begin + len(out)]
 
     @property

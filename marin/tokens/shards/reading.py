@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -74,14 +75,14 @@ def open_shard(shards: TokenShards, shard: TokenShard, cache: BlockCache | None 
     bin_name, idx_name = f"{shard.name}.bin", f"{shard.name}.idx"
     opened: TokenSource
     try:
+        sums = shards.read(f"{shard.name}.sums")
         if cache is not None and binding is not None and binding.store.local_path(binding.files[bin_name].key) is None:
-            sums = shards.read(f"{shard.name}.sums")
             files = shards.file_info(bin_name), shards.file_info(idx_name)
             opened = StreamedTokens(cache, binding.store, *files, sums)
         else:
-            opened = IndexedTokens(shards.local(bin_name), shards.local(idx_name))
+            opened = IndexedTokens(shards.local(bin_name), shards.local(idx_name), sums)
     except (CorruptIndex, CorruptBlock) as error:
-        raise StepError(f"token shard {shard.name} of {shards.selection}: {error}") from error
+        raise StepError(f"token shard {shard.name} of {shards.selection}: {error}; redo the tokenize step") from error
     if (opened.tokens, opened.documents) != (shard.tokens, shard.documents):
         raise StepError(
             f"token shard {shard.name} of {shards.selection} holds {opened.tokens} tokens of {opened.documents} "
@@ -100,7 +101,10 @@ def open_plan(shards: TokenShards, shard: TokenShard, source: TokenSource) -> Pl
     if shard.packing is None:
         raise StepError(f"token shard {shard.name} of {shards.selection} was written without a packing plan")
     try:
-        plan = PackingPlan.from_bytes(shards.read(name), name)
+        data = shards.read(name)
+        if hashlib.sha256(data).hexdigest() != shards.file_info(name).sha256:
+            raise CorruptPlan(f"{name} is not what was written: it was changed or damaged")
+        plan = PackingPlan.from_bytes(data, name)
         if plan.sequences != shard.packing.sequences:
             raise CorruptPlan(f"{name} is of {plan.sequences} sequences, its record says {shard.packing.sequences}")
         return PlannedSpans(plan, source.lengths)

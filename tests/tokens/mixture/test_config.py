@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -117,9 +118,19 @@ def test_a_cap_that_raises_another_cell_over_it_is_kept_too():
     assert resolved.capped == ("a", "b")
 
 
+def test_a_cell_that_one_phase_needs_alone_is_lowered_in_the_others_only():
+    phases = (Phase("one", 0.5, weights={"y": 0}), Phase("both", 0.5))
+    config = MixtureConfig(phases=phases, budget_tokens=100, max_epochs=1)
+    found = resolve_weights(config, {"x": 60, "y": 60})
+    assert found.phases[0] == {"x": 1, "y": 0}
+    assert found.phases[1] == pytest.approx({"x": 0.2, "y": 0.8})
+    with pytest.raises(InfeasibleMixture, match=r"'one' need 50 tokens .* can give 48 at 0.8 epochs \(x\)"):
+        resolve_weights(replace(config, max_epochs=0.8), {"x": 60, "y": 60})
+
+
 def test_a_budget_that_the_cells_cannot_fill_is_refused():
     config = MixtureConfig(budget_tokens=1_000, max_epochs=2)
-    with pytest.raises(InfeasibleMixture, match="need more text than these cells hold"):
+    with pytest.raises(InfeasibleMixture, match=r"need 1,000 tokens .* can give 600 at 2 epochs"):
         resolve_weights(config, {"a": 100, "b": 200})
     assert resolve_weights(config, {"a": 200, "b": 300}).phases[0] == {"a": 0.4, "b": 0.6}
 

@@ -77,6 +77,16 @@ def test_a_share_that_ends_leaves_nothing_to_be_drawn_later():
         assert set(drawn[round(0.7 * total + 0.01) :].tolist()) == {2}
 
 
+def test_components_that_end_together_are_drawn_before_the_border():
+    ending = tuple(0.02 + 0.001 * index for index in range(20))
+    rest = (1 - sum(ending)) / 3
+    before, after = (*ending, rest, rest, rest), (*(0.0,) * 20, 0.2, 0.3, 0.5)
+    for total in range(60, 400, 7):
+        components = [Component(f"c{index:02d}", 50) for index in range(23)]
+        order = MixtureOrder(components, [OrderPhase(0.43, before), OrderPhase(0.57, after)], total, 0)
+        assert (order.lookup(0, total).components[order.ends[0] :] >= 20).all()
+
+
 def test_phases_without_ramps_change_at_one_place():
     phases = [OrderPhase(0.25, (1.0, 0.0)), OrderPhase(0.75, (0.0, 1.0))]
     drawn = MixtureOrder([Component("a", 3), Component("b", 3)], phases, 400, 0).lookup(0, 400).components

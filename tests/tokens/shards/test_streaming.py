@@ -122,6 +122,21 @@ def test_damage_in_the_store_ends_the_run_with_its_place(far: str, tmp_path: Pat
         source.copy_ids(3 * BLOCK // 2, out)
 
 
+@pytest.mark.parametrize("file", ["00001.bin", "00001.idx", "00001.plan"])
+def test_damage_of_equal_size_on_this_disk_ends_the_run_with_the_file(tmp_path: Path, file: str):
+    handle = build_mixture(
+        {"a": written_shards(documents(), 100, 4096, "a", PackingConfig("best_fit", 32))}, MixtureConfig()
+    )
+    mixture = materialise(handle, prefix=str(tmp_path))
+    path = Path(mixture.components["a"].local(file))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(bytes(data))
+    with pytest.raises(StepError, match=rf"{file}.*redo"):
+        MixtureLoader(mixture, 32, 0, 500).batch(0, 500)
+
+
 def test_processes_that_share_a_cache_do_not_disturb_each_other(far: str, tmp_path: Path):
     remote, near, _ = pair(far, tmp_path)
     mapped = open_shard(near, near.shards[2])
