@@ -227,11 +227,14 @@ def drawn(kills: int, dice: random.Random) -> list[tuple[str, str]]:
     return [(one, dice.choice(WHEN) if number else TRAINING) for number, one in enumerate(whom)]
 
 
-def play(run: Run, plan: Sequence[tuple[str, str]], dice: random.Random) -> None:
-    """Kill, look, and let the run come to its end."""
+def play(run: Run, plan: Sequence[tuple[str, str]], dice: random.Random, minutes: float) -> None:
+    """Kill, look, and let the run come to its end. No kill is begun after so many minutes."""
     run.start()
     since, marks = 0, set()
+    deadline = time.monotonic() + 60 * minutes
     for number, (whom, when) in enumerate(plan, 1):
+        if time.monotonic() > deadline:
+            break
         begun = time.monotonic()
         seen = wait_for_moment(run, when, dice, since, marks)
         steps = max(int(mark.parent.name[5:]) for mark in run.marks()) if run.marks() else 0
@@ -327,7 +330,7 @@ def campaign(request: argparse.Namespace, folder: Path) -> dict[str, Any]:
     run = Run(folder, data, steps, request.elastic, nodes)
     begun = time.monotonic()
     try:
-        play(run, plan, dice)
+        play(run, plan, dice, request.minutes)
         found = compare(run, reference, request.tolerance if request.elastic else 0.0)
     finally:
         if run.driver is not None and run.driver.poll() is None:
@@ -341,6 +344,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Play the campaign; a line for each kill, and one for the verdict; 1 when a property did not hold."""
     parser = argparse.ArgumentParser(description="kill one training run again and again")
     parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no kill after this time")
     parser.add_argument("--steps", type=int, help=f"of the run (default: {STEPS_A_KILL} a kill)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plan", help="whom:when for each kill instead of drawn ones, separated by commas")
