@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
+import ray.exceptions
 
 from marin.execution.cluster.gang_life import GangEnded, Life, Outside, Ranks, Resize
 from marin.execution.cluster.gang_nodes import NodeFaults, node_names
@@ -105,7 +106,11 @@ class _Gang:
 
     def _draining(self) -> dict[str, str]:
         """Nodes that Ray was told to empty, and why we leave them."""
-        draining = ray._private.state.state.get_draining_nodes()  # Ray has no public question for it
+        try:
+            draining = ray._private.state.state.get_draining_nodes()  # Ray has no public question for it
+        except ray.exceptions.RayError as error:
+            logger.warning("which nodes are drained could not be asked: %s", error)
+            return {}
         return {node: f"the node {self.faults.name(node)} is being drained" for node in draining}
 
     def _hold_against(self, ended: GangEnded) -> None:

@@ -226,7 +226,9 @@ class Places:
                 remove_placement_group(group)
                 return None
             bundles = [index for index, load in enumerate(loads) for _ in range(load)]
-            return Held(size, group, bundles, self._spare_nodes(group, avoided))
+            # What a smaller gang lacks comes before spares.
+            spares = self._spare_nodes(group, avoided) if size == self._sizes[0] else None
+            return Held(size, group, bundles, spares)
         except BaseException:
             remove_placement_group(group)
             raise
