@@ -1,4 +1,4 @@
-"""A trained model as a folder in the layout of Hugging Face (safetensors, config.json, tokenizer.json), and back.
+"""The step that stores a trained model as a folder in the layout of Hugging Face, with its tokenizer.
 
-`naming` maps every field of the model's configuration and every tensor to its name there; `folder` writes and reads.
+Names and layout are those of `marin.model.hugging_face`, which reads the folder back.
 """

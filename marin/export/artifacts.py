@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from marin.execution import Artifact
 
-CONFIG_FILE = "config.json"
-INDEX_FILE = "model.safetensors.index.json"
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 
@@ -17,7 +15,7 @@ class ExportedModel(Artifact):
     """A folder in the layout of Hugging Face.
 
     Files: config.json, the weights (model.safetensors, or several with model.safetensors.index.json), tokenizer.json
-    and tokenizer_config.json. `marin.export.folder.import_model` reads a copy of the folder.
+    and tokenizer_config.json. `marin.model.hugging_face.folder.import_model` reads a copy of the folder.
     """
 
     step: int

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-
-class Precision(StrEnum):
-    """How floating-point weights are stored. Router weights and biases and all gains are never rounded."""
-
-    STORED = "stored"
-    """As the checkpoint holds them."""
-    BFLOAT16 = "bfloat16"
+from marin.model.hugging_face.naming import Precision
 
 
 @dataclass(frozen=True)

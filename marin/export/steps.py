@@ -6,7 +6,7 @@ from marin.checkpoint.artifacts import Checkpoint
 from marin.execution import current_run, step
 from marin.export.artifacts import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, ExportedModel
 from marin.export.config import ExportConfig
-from marin.export.naming import MODEL_TYPE, SCHEMA
+from marin.model.hugging_face.naming import MODEL_TYPE, SCHEMA
 from marin.tokens.tokenizer.artifacts import TEMPLATE_FILE, Tokenizer
 
 
@@ -17,14 +17,18 @@ def export_model(checkpoint: Checkpoint, tokenizer: Tokenizer, config: ExportCon
     Router biases are part of it, in full precision: without them the router would choose other experts.
     """
     from marin.checkpoint.loading import load_model
-    from marin.export.folder import write_model
+    from marin.model.hugging_face.folder import write_model
     from marin.tokens.tokenizer.codec import load_codec
 
     run = current_run()
     codec = load_codec(tokenizer)
     special = {"bos": tokenizer.bos_id, "eos": tokenizer.eos_id, "pad": tokenizer.pad_id}
     written = write_model(
-        load_model(checkpoint), run.write_bytes, config, {f"{name}_token_id": token for name, token in special.items()}
+        load_model(checkpoint),
+        run.write_bytes,
+        precision=config.precision,
+        shard_bytes=config.shard_bytes,
+        extra={f"{name}_token_id": token for name, token in special.items()},
     )
     run.write_bytes(TOKENIZER_FILE, tokenizer.read("tokenizer.json"))
     spelled = {

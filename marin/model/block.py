@@ -33,18 +33,20 @@ class Block(nn.Module):
             SharedExperts(config.width, config.shared_experts * config.shared_width) if config.shared_experts else None
         )
         self.moe_convolution = convolution_of(config, config.width)
+        self.dropout = nn.Dropout(config.dropout)
         self.beside: Callable[[Callable[[Tensor], Tensor], Tensor], Callable[[], Tensor]] = when_asked
         """How the shared experts run beside the routed ones."""
 
     def forward(self, x_BTD: Tensor, packing: Packing) -> Tensor:
         """Add the block's two contributions to the stream."""
-        x_BTD = x_BTD + self.attention_convolution(self.attention(self.attention_norm(x_BTD), packing), packing)
+        y_BTD = self.attention(self.attention_norm(x_BTD), packing)
+        x_BTD = x_BTD + self.dropout(self.attention_convolution(y_BTD, packing))
         m_ND = self.moe_norm(x_BTD).flatten(0, 1)
         shared = None if self.shared is None else self.beside(self.shared, m_ND)
         y_ND = self.moe(m_ND)
         if shared is not None:
             y_ND = y_ND + shared()
-        x_BTD = x_BTD + self.moe_convolution(y_ND.view_as(x_BTD), packing)
+        x_BTD = x_BTD + self.dropout(self.moe_convolution(y_ND.view_as(x_BTD), packing))
         return x_BTD
 
 

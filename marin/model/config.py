@@ -89,6 +89,10 @@ class ModelConfig:
     z_loss: float = 1e-4
     """Weight of the mean squared log-partition in the loss."""
     balancing: BalancingConfig = field(default_factory=BalancingConfig)
+    dropout: float = added(0.0, since="2026-11-30")
+    """Share of the values that attention and experts add to the stream which is zeroed in training, from torch's own
+    random state.
+    """
     features: Features = added(
         {
             "gated_norm": True,
@@ -148,6 +152,8 @@ class ModelConfig:
                 f"norm_eps {self.norm_eps}, rope_theta {self.rope_theta}, query_scale {self.query_scale}, "
                 f"routing_scale {self.routing_scale}: all must be positive, and rope_theta greater than 1"
             )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}; give a share from 0 (none) to below 1")
         if self.z_loss < 0:
             raise ValueError(f"z_loss is {self.z_loss}; give 0 to switch it off")
 

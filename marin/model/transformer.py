@@ -102,6 +102,13 @@ class Transformer(nn.Module):
         `segments_BT` is each token's document within its row, `positions_BT` its place in that document. Attention,
         convolutions and positions never cross a document's border.
         """
+        states_BTD = self.states(tokens_BT, segments_BT, positions_BT)
+        tied = self.embedding.weight if self.config.tied_head else None
+        result: Tensor | LossSums = self.head(states_BTD, targets_BT, loss_mask_BT, tied)
+        return result
+
+    def states(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor) -> Tensor:
+        """What the head reads: the stream after the last block, normalised. [B, T] -> [B, T, D]"""
         if tokens_BT.shape != segments_BT.shape or tokens_BT.shape != positions_BT.shape:
             raise ValueError(
                 f"tokens {tuple(tokens_BT.shape)}, segments {tuple(segments_BT.shape)} and positions "
@@ -111,10 +118,8 @@ class Transformer(nn.Module):
         x_BTD = self.embedding_norm(self.embedding(tokens_BT))
         for block in self.blocks:
             x_BTD = block(x_BTD, packing)
-        result: Tensor | LossSums = self.head(
-            self.output_norm(x_BTD), targets_BT, loss_mask_BT, self.embedding.weight if self.config.tied_head else None
-        )
-        return result
+        states_BTD: Tensor = self.output_norm(x_BTD)
+        return states_BTD
 
     def update_router_bias(self, reducer: Reducer = LocalReducer()) -> RouterStatistics:
         """Set the routers' biases for the next step from all tokens of this one; counts start at zero again.

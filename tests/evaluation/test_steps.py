@@ -22,9 +22,9 @@ from marin.evaluation.artifacts import Contamination, EvalReport
 from marin.evaluation.config import EvaluationConfig, GenerationConfig, TaskConfig
 from marin.evaluation.steps import evaluate, load_task
 from marin.execution import StepError, current_run, materialise, step
-from marin.export.folder import import_model
 from marin.export.steps import export_model
 from marin.model.config import ModelConfig
+from marin.model.hugging_face.folder import import_model
 from marin.tokens.shards.config import Selection
 from marin.tokens.shards.steps import tokenize
 from marin.tokens.tokenizer.artifacts import Tokenizer

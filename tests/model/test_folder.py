@@ -10,17 +10,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from marin.export.config import ExportConfig, Precision
-from marin.export.folder import import_model, write_model
-from marin.export.naming import (
+from marin.model.config import Balancing, BalancingConfig, ModelConfig
+from marin.model.hugging_face.folder import import_model, write_model
+from marin.model.hugging_face.naming import (
     CONFIG_NAMES,
     ExportError,
+    Precision,
     config_from_folder,
     config_to_folder,
     exported_name,
     never_rounded,
 )
-from marin.model.config import Balancing, BalancingConfig, ModelConfig
 from marin.model.transformer import Transformer
 
 CONFIG = ModelConfig.shaped(
@@ -55,8 +55,8 @@ def logits(model):
     return model(tokens, segments, positions)
 
 
-def written(model, folder, config=ExportConfig()):
-    return write_model(model, lambda name, data: (folder / name).write_bytes(data) and None, config)
+def written(model, folder, **how):
+    return write_model(model, lambda name, data: (folder / name).write_bytes(data) and None, **how)
 
 
 def test_logits_of_the_read_model_are_equal_bit_for_bit(model, tmp_path):
@@ -75,7 +75,7 @@ def test_a_float64_model_stays_float64(model, tmp_path):
 
 
 def test_several_files_hold_each_tensor_once_and_read_the_same(model, tmp_path):
-    weights = written(model, tmp_path, ExportConfig(shard_bytes=20_000))
+    weights = written(model, tmp_path, shard_bytes=20_000)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     assert len(weights.files) > 2
     assert set(index["weight_map"].values()) == set(weights.files)
@@ -86,7 +86,7 @@ def test_several_files_hold_each_tensor_once_and_read_the_same(model, tmp_path):
 
 
 def test_rounded_weights_keep_router_and_gains_in_full_precision(model, tmp_path):
-    written(model, tmp_path, ExportConfig(precision=Precision.BFLOAT16))
+    written(model, tmp_path, precision=Precision.BFLOAT16)
     stored = load_file(tmp_path / "model.safetensors")
     kept = {re.sub(r"\.\d+\.", ".N.", name) for name, tensor in stored.items() if tensor.dtype is torch.float32}
     assert kept == {

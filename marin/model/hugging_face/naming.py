@@ -9,10 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
+from enum import StrEnum
 from typing import Any
 
 from marin.model.config import Balancing, BalancingConfig, ModelConfig
 from marin.model.features import CombineWeights, Features
+
+CONFIG_FILE = "config.json"
+INDEX_FILE = "model.safetensors.index.json"
 
 MODEL_TYPE = "marin_moe"
 ARCHITECTURE = "MarinMoeForCausalLM"
@@ -44,6 +48,7 @@ CONFIG_NAMES = {
     "norm_eps": "rms_norm_eps",
     "z_loss": "z_loss_coefficient",
     "balancing": "router_balancing",
+    "dropout": "hidden_dropout",
     "features": "architecture_features",
     "tied_head": "tie_word_embeddings",
 }
@@ -96,6 +101,14 @@ NEVER_ROUNDED = frozenset(
 _OURS = re.compile(r"blocks\.(\d+)\.(.+)")
 
 
+class Precision(StrEnum):
+    """How floating-point weights are stored. Router weights and biases and all gains are never rounded."""
+
+    STORED = "stored"
+    """As the model holds them."""
+    BFLOAT16 = "bfloat16"
+
+
 class ExportError(ValueError):
     """A folder or a model that the tables of this module do not describe."""
 
@@ -110,7 +123,9 @@ def exported_name(name: str) -> str | None:
             return f"model.layers.{layer}.{LAYER_TENSORS[rest]}"
         if rest in TRAINING_ONLY:
             return None
-    raise ExportError(f"the model's tensor {name!r} has no name in the exported folder; add it to marin.export.naming")
+    raise ExportError(
+        f"the model's tensor {name!r} has no name in the exported folder; add it to marin.model.hugging_face.naming"
+    )
 
 
 def never_rounded(exported: str) -> bool:
@@ -139,8 +154,9 @@ def config_from_folder(told: Mapping[str, Any]) -> ModelConfig:
             f"config.json says model_type {told.get('model_type')!r} with marin_schema {told.get('marin_schema')!r}; "
             f"this reads {MODEL_TYPE!r} with {SCHEMA}"
         )
-    # Folders that were written before the architecture had switches have them as the recipe does.
-    told = {CONFIG_NAMES["features"]: asdict(Features())} | dict(told)
+    # Folders that were written before these fields were there are of models that have them at their defaults.
+    added: dict[str, Any] = {CONFIG_NAMES["dropout"]: 0.0, CONFIG_NAMES["features"]: asdict(Features())}
+    told = added | dict(told)
     if missing := [name for name in CONFIG_NAMES.values() if name not in told]:
         raise ExportError(f"config.json lacks {', '.join(missing)}")
     values = {ours: told[theirs] for ours, theirs in CONFIG_NAMES.items()}
@@ -162,4 +178,4 @@ def layer_types(config: ModelConfig) -> list[str]:
 
 def _same(what: str, found: Iterable[str], known: Iterable[str]) -> None:
     if odd := sorted(set(found) ^ set(known)):
-        raise ExportError(f"{what} and the table of marin.export.naming differ in {', '.join(odd)}")
+        raise ExportError(f"{what} and the table of marin.model.hugging_face.naming differ in {', '.join(odd)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,21 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from marin.export.artifacts import CONFIG_FILE, INDEX_FILE
-from marin.export.config import ExportConfig, Precision
-from marin.export.naming import ExportError, config_from_folder, config_to_folder, exported_name, never_rounded
+from marin.model.config import ModelConfig
+from marin.model.hugging_face.naming import (
+    CONFIG_FILE,
+    INDEX_FILE,
+    ExportError,
+    Precision,
+    config_from_folder,
+    config_to_folder,
+    exported_name,
+    never_rounded,
+)
 from marin.model.transformer import Transformer
+
+SHARD_BYTES = 5_000_000_000
+"""Most bytes of tensors in one file; a larger tensor gets a file of its own."""
 
 Write = Callable[[str, bytes], None]
 """Stores a file of the folder by name."""
@@ -32,25 +43,30 @@ class WrittenWeights:
 
 
 def write_model(
-    model: Transformer, write: Write, config: ExportConfig = ExportConfig(), extra: Mapping[str, Any] | None = None
+    model: Transformer,
+    write: Write,
+    *,
+    precision: Precision = Precision.STORED,
+    shard_bytes: int = SHARD_BYTES,
+    extra: Mapping[str, Any] | None = None,
 ) -> WrittenWeights:
     """Write config.json (with `extra` entries) and the weights. One file's tensors are copied at a time."""
     tensors = _tensors(model)
-    sizes = {name: _stored(name, tensor.dtype, config).itemsize * tensor.numel() for name, tensor in tensors.items()}
-    shards = list(_shards(sizes, config.shard_bytes))
+    sizes = {name: _stored(name, tensor.dtype, precision).itemsize * tensor.numel() for name, tensor in tensors.items()}
+    shards = list(_shards(sizes, shard_bytes))
     files = ["model.safetensors"]
     if len(shards) > 1:
         files = [f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))]
     for file, names in zip(files, shards, strict=True):
         content = {
-            name: tensors[name].detach().to("cpu", _stored(name, tensors[name].dtype, config)).contiguous()
+            name: tensors[name].detach().to("cpu", _stored(name, tensors[name].dtype, precision)).contiguous()
             for name in names
         }
         write(file, save(content, metadata={"format": "pt"}))
     if len(shards) > 1:
         weight_map = {name: file for file, names in zip(files, shards, strict=True) for name in names}
         write(INDEX_FILE, _json({"metadata": {"total_size": sum(sizes.values())}, "weight_map": weight_map}))
-    dtype = _stored("", model.embedding.weight.dtype, config)
+    dtype = _stored("", model.embedding.weight.dtype, precision)
     told = config_to_folder(model.config) | {"dtype": str(dtype).removeprefix("torch.")} | dict(extra or {})
     write(CONFIG_FILE, _json(told))
     return WrittenWeights(tuple(files), sum(tensor.numel() for tensor in tensors.values()), sum(sizes.values()))
@@ -62,14 +78,24 @@ def import_model(folder: Path | str) -> Transformer:
     Weights stored in bfloat16 are read into float32. Raises `ExportError` when the folder is of another layout, or a
     tensor is missing, unexpected or of another shape.
     """
+    return read_weights(Transformer(read_config(folder)), folder)
+
+
+def read_config(folder: Path | str) -> ModelConfig:
+    """The model's configuration from the folder's config.json."""
+    return config_from_folder(json.loads((Path(folder) / CONFIG_FILE).read_text(encoding="utf-8")))
+
+
+def read_weights(model: Transformer, folder: Path | str, *, ignored: Collection[str] = ()) -> Transformer:
+    """Fill `model`, whose configuration is that of the folder; tensors of the folder that are `ignored` are left."""
     folder = Path(folder)
-    config = config_from_folder(json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")))
-    model = Transformer(config)
     targets = _tensors(model)
     unread = set(targets)
     for file in _weight_files(folder):
         with safe_open(folder / file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118  # not a mapping: it has no __iter__
+                if name in ignored:
+                    continue
                 if name not in targets:
                     raise ExportError(f"{file} holds a tensor {name!r} that the model of config.json does not have")
                 tensor = tensors.get_tensor(name)
@@ -95,9 +121,9 @@ def _tensors(model: Transformer) -> dict[str, Tensor]:
     }
 
 
-def _stored(name: str, dtype: torch.dtype, config: ExportConfig) -> torch.dtype:
+def _stored(name: str, dtype: torch.dtype, precision: Precision) -> torch.dtype:
     """The type in which a tensor is stored."""
-    if config.precision is Precision.BFLOAT16 and dtype.is_floating_point and not never_rounded(name):
+    if precision is Precision.BFLOAT16 and dtype.is_floating_point and not never_rounded(name):
         return torch.bfloat16
     return dtype
 
