@@ -31,7 +31,33 @@ class Balancing(StrEnum):
     """Replaced every step by the quantile of the margins (model.md); no coefficient."""
     SIGN = "sign"
     """Moved every step by `sign_step` towards the mean load (the auxiliary-loss-free rule)."""
+    AUXILIARY = "auxiliary"
+    """No bias: the loss has a term, times `auxiliary_coefficient`, that is least when all experts are used alike."""
     NONE = "none"
+
+
+@dataclass(frozen=True)
+class CapacityConfig:
+    """Limits to the assignments that travel between ranks in training; what is beyond them is dropped and counted.
+
+    The even share is what a rank gets when all experts are chosen alike. What is dropped depends on who shares experts
+    (ep) and on the size of a micro-batch; with ep 1 nothing is. Evaluation never drops anything.
+    """
+
+    factor_sender: float = 1.15
+    """A rank sends each rank at most this many times the even share of its own assignments."""
+    factor_receiver: float = 1.15
+    """A rank takes at most this many times the even share of all ranks' assignments; binds only where it is lower than
+    `factor_sender`.
+    """
+
+    def __post_init__(self) -> None:
+        for name in ("factor_sender", "factor_receiver"):
+            if not getattr(self, name) >= 1:
+                raise ValueError(
+                    f"balancing.capacity.{name} is {getattr(self, name)}; below 1 even perfectly balanced assignments "
+                    "would be dropped: give at least 1 (the published run: 1.15), or capacity null to drop nothing"
+                )
 
 
 @dataclass(frozen=True)
@@ -44,8 +70,20 @@ class BalancingConfig:
     widening: float = 0.1
     """The next step's histogram covers this step's range, widened on each side by this share of it."""
     sign_step: float = 0.001
+    auxiliary_coefficient: float = added(0.01, since="2026-11-30")
+    """auxiliary: weight of the balance loss of each layer, E · Σ_e load share · mean probability, in the loss."""
+    router_z_loss: float = added(0.0, since="2026-11-30")
+    """Weight of the mean squared log-partition of each layer's router logits in the loss, with any kind."""
+    capacity: CapacityConfig | None = added(None, since="2026-11-30")
+    """Null: no assignment is ever dropped."""
 
     def __post_init__(self) -> None:
+        if self.router_z_loss < 0:
+            raise ValueError(f"balancing.router_z_loss is {self.router_z_loss}; give 0 to switch it off")
+        if self.auxiliary_coefficient < 0:
+            raise ValueError(
+                f"balancing.auxiliary_coefficient is {self.auxiliary_coefficient}; give 0 or more (0.01 is usual)"
+            )
         if self.bins < 2:
             raise ValueError(f"balancing.bins is {self.bins}; a histogram needs at least 2 bins (the recipe has 10000)")
         if self.widening < 0:
@@ -54,6 +92,11 @@ class BalancingConfig:
             )
         if self.sign_step <= 0:
             raise ValueError(f"balancing.sign_step is {self.sign_step}; give a positive step, or kind 'none'")
+
+    @property
+    def adds_to_loss(self) -> bool:
+        """Whether the routers add something to the loss."""
+        return self.router_z_loss > 0 or (self.kind is Balancing.AUXILIARY and self.auxiliary_coefficient > 0)
 
 
 @dataclass(frozen=True)
@@ -243,9 +286,13 @@ class ExpertBackend(StrEnum):
     """Which code multiplies the experts' matrices; all give the same numbers."""
 
     AUTO = "auto"
-    """grouped where device, type and shape allow it, loop elsewhere."""
+    """On CUDA grouped where type and shape allow it. On the CPU the same while experts have few rows, and loop for
+    many. Where grouped cannot be had, padded for few rows and loop for many.
+    """
     LOOP = "loop"
     """One matrix product after the other."""
+    PADDED = "padded"
+    """One batched product, every expert filled up with zeros to the longest."""
     GROUPED = "grouped"
     """torch's grouped matrix product."""
 
@@ -256,6 +303,10 @@ class ComputeConfig:
 
     attention: AttentionBackend = AttentionBackend.AUTO
     experts: ExpertBackend = ExpertBackend.AUTO
+    dispatch: str = "all_to_all"
+    """How tokens travel to experts on other ranks: all_to_all, or module:function of a back end (see
+    `marin.parallel.exchange.DispatcherFactory`).
+    """
     attention_block: int = 64
     """Queries of one block of the blocks back end."""
     compile: bool = False

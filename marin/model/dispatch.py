@@ -93,19 +93,34 @@ class Dispatched:
 
     rows_RL: Tensor
     counts_E: Tensor
-    """Rows of each expert of this process; they add up to the number of rows."""
-    order: Order
-    dropped: int
-    """Assignments of this process's tokens that no expert will compute."""
+    """Rows of each expert of this process."""
+    order: Any
+    """How the assignments of this process's tokens lie in what it sends: the dispatcher's own record."""
+    dropped: int | Tensor
+    """Assignments that no expert will compute, each told by one process only; a number or a tensor without dims."""
     exchange: Any = None
-    """The dispatcher's own record."""
+    """How what arrived is ordered: the dispatcher's own record."""
+    exact: bool = True
+    """Whether the counts add up to the number of rows; what is behind the last group comes back as zeros."""
 
 
 class Dispatcher(Protocol):
-    """How tokens reach the experts."""
+    """How tokens reach the experts. What a back end of its own, a fused one for instance, has to keep to:
+
+    - One object serves all layers and every micro-batch and keeps nothing between calls; whatever `combine` needs of
+      `dispatch` travels in the frozen record, and of that the model reads only rows, counts, `exact` and `dropped`.
+    - Tensors in the record may be detached copies of those that `dispatch` made: activations may be recomputed between
+      the two, and then neither is called again.
+    - Gradients reach `x_NL` through the rows, and the experts' rows and the weights through what `combine` returns, as
+      in the sum over a token's experts that are not dropped.
+    - Every process of the group calls both for every layer and micro-batch, also without tokens. What it does must not
+      depend on timing: the same tokens give the same rows in the same order.
+    """
 
     def dispatch(self, x_NL: Tensor, experts_NK: Tensor, experts: int) -> Dispatched:
-        """Rows grouped by the experts of this process; `experts` counts all of them, wherever they lie."""
+        """Rows of latent width, grouped by the experts of this process; `experts` counts all of them, wherever they
+        lie, in equal runs over the processes.
+        """
 
     def combine(self, rows_RL: Tensor, weights_NK: Tensor, dispatched: Dispatched) -> Tensor:
         """The experts' rows back at their tokens, weighted and summed. [N, L]"""

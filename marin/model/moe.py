@@ -36,6 +36,8 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, config: ModelConfig, dispatcher: Dispatcher, compute: ComputeConfig) -> None:
         super().__init__()
         self.dispatcher = dispatcher
+        self.dropless = dispatcher
+        """In evaluation; another one than in training where that one drops tokens."""
         self.eps = config.norm_eps
         self.router = Router(config)
         self.in_latent = config.features.latent_projection
@@ -51,8 +53,10 @@ class MixtureOfExperts(nn.Module):
         z_NL = m_ND
         if self.in_latent:
             z_NL = rms_norm(F.linear(m_ND, self.latent_down), self.latent_gain, eps=self.eps)
-        dispatched = self.dispatcher.dispatch(z_NL, routing.experts_NK, self.router.experts)
+        dispatcher = self.dispatcher if self.training else self.dropless
+        dispatched = dispatcher.dispatch(z_NL, routing.experts_NK, self.router.experts)
         self.router.count_dropped(dispatched.dropped)
-        rows_RL = self.experts(dispatched.rows_RL, dispatched.counts_E)
-        y_NL = self.dispatcher.combine(rows_RL, routing.weights_NK, dispatched)
+        rows_RL = self.experts(dispatched.rows_RL, dispatched.counts_E, dispatched.exact)
+        y_NL = dispatcher.combine(rows_RL, routing.weights_NK, dispatched)
+        self.router.set_losses(routing)
         return F.linear(y_NL, self.latent_up) if self.in_latent else y_NL

@@ -1,14 +1,15 @@
 """Chooses experts for tokens and keeps the counts that balance them.
 
 Counting happens in training mode only and never while activations are recomputed. The counts of a step are pooled over
-micro-batches here and over ranks by a `Reducer`, once, after the last micro-batch. Between steps the routing
-state is two small persistent buffers: the bias (pending for the next step) and the histogram's range.
+micro-batches here and over ranks by a `Reducer`, once: the histogram of a layer as soon as the layer has seen the last
+micro-batch, while later layers are computed; the rest after it. Between steps the routing state is two small persistent
+buffers: the bias (pending for the next step) and the histogram's range.
 Shape letters: see `marin.model.outputs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -20,14 +21,24 @@ from marin.model.balancing import add_to_histogram, quantile_bias, sign_bias, wi
 from marin.model.config import Balancing, ModelConfig
 from marin.model.features import CombineWeights
 from marin.model.normalisation import at_least_fp32
-from marin.model.outputs import Reducer, RouterStatistics
+from marin.model.outputs import LocalReducer, Reducer, RouterStatistics
+from marin.model.router_losses import balance_loss, z_loss
+
+
+class PooledLoad(NamedTuple):
+    """Assignments of each expert in one micro-batch, of all ranks together once `wait` has returned."""
+
+    load_E: Tensor
+    wait: Callable[[], None]
 
 
 class Routing(NamedTuple):
-    """Experts and combine weights of every token."""
+    """Experts and combine weights of every token, and what the losses of the router are made of, if it has any."""
 
     experts_NK: Tensor
     weights_NK: Tensor
+    logits_NE: Tensor | None = None
+    load: PooledLoad | None = None
 
 
 class Router(nn.Module):
@@ -40,6 +51,7 @@ class Router(nn.Module):
     load_E: Tensor
     probability_E: Tensor
     z_sum: Tensor
+    dropped: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -58,12 +70,20 @@ class Router(nn.Module):
             ("load_E", torch.empty(config.experts, dtype=torch.int64)),
             ("probability_E", torch.empty(config.experts)),
             ("z_sum", torch.empty(())),
+            ("dropped", torch.empty((), dtype=torch.int64)),
         ):
             self.register_buffer(name, tensor, persistent=False)
         self.tokens = 0
-        self.dropped = 0
+        self.reducer: Reducer = LocalReducer()
+        """Pools over ranks what must be known before the step's end."""
+        self.is_last_micro_batch = False
+        """Whether the step's counts are complete after the next forward pass."""
+        balances = self.balancing.kind is Balancing.AUXILIARY
+        self._balance_weight = self.balancing.auxiliary_coefficient if balances else 0.0
         self._range_known: bool | None = None
         self._kept_margins: list[Tensor] = []
+        self._losses_N: Tensor | None = None
+        self._pooled: Callable[[], None] | None = None
         self._recomputing = False
         self.register_load_state_dict_post_hook(_forget_range)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
@@ -78,12 +98,13 @@ class Router(nn.Module):
 
     def clear_counts(self) -> None:
         """Forget the running step."""
+        self.take_pooled()
         with torch.no_grad():
-            for counter in (self.margin_counts_EH, self.load_E, self.probability_E, self.z_sum):
+            for counter in (self.margin_counts_EH, self.load_E, self.probability_E, self.z_sum, self.dropped):
                 counter.zero_()
             self.seen_range.fill_(float("-inf"))
         self.tokens = 0
-        self.dropped = 0
+        self._losses_N = None
         self._kept_margins.clear()
 
     @contextmanager
@@ -104,7 +125,37 @@ class Router(nn.Module):
         if self.training and not self._recomputing:
             with torch.no_grad():
                 self._count(logits_NE.detach(), experts_NK, threshold_N1)
-        return Routing(experts_NK, weights_NK)
+                if self.is_last_micro_batch:
+                    self._begin_pooling()
+        if not (self.balancing.adds_to_loss and self.training and torch.is_grad_enabled()):
+            return Routing(experts_NK, weights_NK)
+        load = self.pool_load(experts_NK) if self._balance_weight else None
+        return Routing(experts_NK, weights_NK, logits_NE, load)
+
+    @torch.no_grad()
+    def pool_load(self, experts_NK: Tensor) -> PooledLoad:
+        """Begin to count the assignments of every expert in this micro-batch over all ranks."""
+        load_E = torch.bincount(experts_NK.flatten(), minlength=self.experts)
+        return PooledLoad(load_E, self.reducer.begin_sum(load_E))
+
+    def set_losses(self, routing: Routing) -> None:
+        """Make what this micro-batch adds to the loss, where it is configured, and keep it for `take_losses`.
+
+        Called late in the block, so that the ranks' loads are pooled meanwhile.
+        """
+        if routing.logits_NE is None:
+            return
+        losses_N = self.balancing.router_z_loss * z_loss(routing.logits_NE)
+        if routing.load is not None:
+            routing.load.wait()
+            losses_N = losses_N + self._balance_weight * balance_loss(routing.logits_NE, routing.load.load_E)
+        if not self._recomputing:
+            self._losses_N = losses_N
+
+    def take_losses(self) -> Tensor | None:
+        """What each token of the last forward pass adds to the loss, weighted, [N]; None if nothing."""
+        taken, self._losses_N = self._losses_N, None
+        return taken
 
     @torch.no_grad()
     def choose(self, logits_NE: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,12 +172,36 @@ class Router(nn.Module):
         chosen_NK = torch.sigmoid(chosen_NK)
         return chosen_NK * (self.routing_scale / chosen_NK.sum(-1, keepdim=True))
 
-    def count_dropped(self, assignments: int) -> None:
+    def count_dropped(self, assignments: int | Tensor) -> None:
         """Note assignments of this micro-batch that no expert computes."""
         if self.training and not self._recomputing:
             self.dropped += assignments
 
+    def _begin_pooling(self) -> None:
+        """Pool the histogram over the ranks while later layers are computed; not in the first step, whose range is
+        known only after all ranks have seen all of it.
+        """
+        if self.balancing.kind is Balancing.QUANTILE and self._knows_range():
+            self._pooled = self.reducer.begin_sum(self.margin_counts_EH)
+
+    def take_pooled(self) -> bool:
+        """Whether the histogram was pooled already; waits for it."""
+        wait, self._pooled = self._pooled, None
+        if wait is None:
+            return False
+        wait()
+        return True
+
+    def _knows_range(self) -> bool:
+        if self._range_known is None:
+            self._range_known = not self.is_first_step
+        return self._range_known
+
     def _count(self, logits_NE: Tensor, experts_NK: Tensor, threshold_N1: Tensor) -> None:
+        if self._pooled is not None:
+            raise RuntimeError(
+                "a forward pass in training mode after the step's last micro-batch: call update_router_bias first"
+            )
         self.tokens += logits_NE.shape[0]
         flat = experts_NK.flatten()
         self.load_E.scatter_add_(0, flat, torch.ones_like(flat))
@@ -138,9 +213,7 @@ class Router(nn.Module):
         margins_NE = logits_NE - threshold_N1
         low, high = margins_NE.aminmax()
         torch.maximum(self.seen_range, torch.stack((-low, high)).to(self.seen_range.dtype), out=self.seen_range)
-        if self._range_known is None:
-            self._range_known = bool(self.margin_range[0] <= self.margin_range[1])
-        if self._range_known:
+        if self._knows_range():
             add_to_histogram(self.margin_counts_EH, margins_NE, self.margin_range[0], self.margin_range[1])
         else:
             # The first step's range is its own, which is known after its last micro-batch.
@@ -170,7 +243,8 @@ def finish_step(routers: Sequence[Router], reducer: Reducer) -> RouterStatistics
     Called once per optimizer step on every rank, after the backward pass of the last micro-batch.
     """
     load_LE = torch.stack([router.load_E for router in routers])
-    extra_L2 = torch.tensor([[r.tokens, r.dropped] for r in routers], dtype=torch.int64, device=load_LE.device)
+    tokens_L = torch.tensor([router.tokens for router in routers], dtype=torch.int64, device=load_LE.device)
+    extra_L2 = torch.stack((tokens_L, torch.stack([router.dropped for router in routers])), dim=1)
     logged_LE = torch.stack([torch.cat((r.probability_E, r.z_sum.unsqueeze(0))) for r in routers])
     counts = torch.cat((load_LE, extra_L2), dim=1)
     reducer.sum_(counts)
@@ -208,7 +282,8 @@ def _set_biases(routers: Sequence[Router], reducer: Reducer, load_LE: Tensor, to
             router.count_kept_margins(*own)
         else:
             own = (router.margin_range[0], router.margin_range[1])
-        reducer.sum_(router.margin_counts_EH)
+        if not router.take_pooled():
+            reducer.sum_(router.margin_counts_EH)
         router.bias.copy_(quantile_bias(router.margin_counts_EH, tokens, router.experts_per_token, *own))
         router.margin_range.copy_(torch.stack(widened(low, high, router.balancing.widening)))
         router._range_known = True

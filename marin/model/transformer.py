@@ -67,11 +67,17 @@ class Transformer(nn.Module):
         """The router of every layer."""
         return [module for module in self.modules() if isinstance(module, Router)]
 
-    def set_dispatcher(self, dispatcher: Dispatcher) -> None:
-        """Let every layer reach its experts through `dispatcher`."""
+    def set_dispatcher(self, dispatcher: Dispatcher, dropless: Dispatcher | None = None) -> None:
+        """Let every layer reach its experts through `dispatcher`, in evaluation through `dropless` if it is given."""
         for block in self.blocks:
             assert isinstance(block, Block)
             block.moe.dispatcher = dispatcher
+            block.moe.dropless = dropless or dispatcher
+
+    def set_reducer(self, reducer: Reducer) -> None:
+        """Let every router pool over ranks, within the forward pass, what it cannot wait for until the step's end."""
+        for router in self.routers():
+            router.reducer = reducer
 
     @overload
     def __call__(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor) -> Tensor: ...
@@ -105,7 +111,7 @@ class Transformer(nn.Module):
         states_BTD = self.states(tokens_BT, segments_BT, positions_BT)
         tied = self.embedding.weight if self.config.tied_head else None
         result: Tensor | LossSums = self.head(states_BTD, targets_BT, loss_mask_BT, tied)
-        return result
+        return self._with_router_losses(result, loss_mask_BT) if self.config.balancing.adds_to_loss else result
 
     def states(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor) -> Tensor:
         """What the head reads: the stream after the last block, normalised. [B, T] -> [B, T, D]"""
@@ -120,6 +126,17 @@ class Transformer(nn.Module):
             x_BTD = block(x_BTD, packing)
         states_BTD: Tensor = self.output_norm(x_BTD)
         return states_BTD
+
+    def _with_router_losses(self, result: Tensor | LossSums, mask_BT: Tensor | None) -> Tensor | LossSums:
+        # In the backward pass a block's own losses come after its output, whose arrival makes FSDP gather its weights:
+        # autograd takes what was made last first.
+        losses = [losses_N for router in self.routers() if (losses_N := router.take_losses()) is not None]
+        if isinstance(result, Tensor) or not losses:
+            return result
+        losses_N = torch.stack(losses).sum(0)
+        if mask_BT is not None:
+            losses_N = losses_N * mask_BT.flatten()
+        return result._replace(total_sum=result.total_sum + losses_N.sum())
 
     def update_router_bias(self, reducer: Reducer = LocalReducer()) -> RouterStatistics:
         """Set the routers' biases for the next step from all tokens of this one; counts start at zero again.

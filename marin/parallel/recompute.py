@@ -118,7 +118,9 @@ def apply_recompute(model: Transformer, recompute: Recompute, *, exchanges: bool
         assert isinstance(block, Block)
         keeper = Keeper()
         # Rounding may differ between the two runs; the choice of experts must not.
-        block.moe.router.choose = keeper.keep(block.moe.router.choose)  # type: ignore[method-assign]  # as below
+        router = block.moe.router
+        router.choose = keeper.keep(router.choose)  # type: ignore[method-assign]  # as below
+        router.pool_load = keeper.keep(router.pool_load)  # type: ignore[method-assign]
         if exchanges:
             block.moe.dispatcher = KeptDispatcher(block.moe.dispatcher, keeper)
         if recompute is Recompute.SELECTIVE:

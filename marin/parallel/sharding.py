@@ -17,13 +17,15 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from marin.model.block import Block
 from marin.model.initialisation import is_stack
 from marin.model.parameters import is_wide
+from marin.model.router import Router
 from marin.model.transformer import Transformer
 from marin.parallel.compat import add_parameter_group, is_split_inside
 from marin.parallel.config import OverlapConfig, ParallelPlan, Precision, Recompute
-from marin.parallel.exchange import AllToAllDispatcher
+from marin.parallel.exchange import ALL_TO_ALL, dispatchers
 from marin.parallel.meshes import Meshes
 from marin.parallel.overlap import prefetch_blocks, shared_beside_exchange
 from marin.parallel.recompute import apply_recompute
+from marin.parallel.reduction import MeshReducer
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +48,18 @@ def parallelise(
     precision: Precision = Precision.AUTO,
     recompute: Recompute = Recompute.NONE,
     overlap: OverlapConfig = OverlapConfig(),
+    dispatch: str = ALL_TO_ALL,
 ) -> Transformer:
     """Divide `model` (still on the meta device, or the same on every rank) over the meshes, in place.
 
+    `dispatch` names how tokens travel to experts on other ranks (`marin.parallel.exchange.dispatcher_factory`).
     Gradients come out summed over all ranks, never averaged: divide the loss by the global number of tokens.
     """
     meshes.plan.check(model.config, meshes.plan.world_size)
     if meshes.plan.ep > 1:
-        model.set_dispatcher(AllToAllDispatcher(meshes.expert_parallel.get_group()))
+        capacity = model.config.balancing.capacity
+        model.set_dispatcher(*dispatchers(dispatch, meshes.expert_parallel.get_group(), capacity))
+    model.set_reducer(MeshReducer(meshes))
     apply_recompute(model, recompute, exchanges=meshes.plan.ep > 1)
     dtype = compute_dtype(precision, meshes.device_type)
     blocks = list(_blocks(model))
@@ -102,11 +108,14 @@ def whole_gradient_bytes(model: Transformer, plan: ParallelPlan) -> int:
 
 def set_last_micro_batch(model: nn.Module, last: bool, *, every: bool = False) -> None:
     """Say before a micro-batch whether it is a step's last. Only then gradients are summed over the ranks, unless
-    `every` time is wanted; until then a rank holds the gradients of whole units.
+    `every` time is wanted; until then a rank holds the gradients of whole units. And only then the routers' counts are
+    complete, so that they can be pooled.
     """
     for module in _units(model):
         module.set_requires_gradient_sync(last or every, recurse=False)
         module.set_is_last_backward(last)
+    for router in (module for module in model.modules() if isinstance(module, Router)):
+        router.is_last_micro_batch = last
 
 
 def _divide_experts(experts: nn.Module, meshes: Meshes) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, fields
 from enum import StrEnum
 from typing import Any
 
-from marin.model.config import Balancing, BalancingConfig, ModelConfig
+from marin.model.config import Balancing, BalancingConfig, CapacityConfig, ModelConfig
 from marin.model.features import CombineWeights, Features
 
 CONFIG_FILE = "config.json"
@@ -160,10 +160,14 @@ def config_from_folder(told: Mapping[str, Any]) -> ModelConfig:
     if missing := [name for name in CONFIG_NAMES.values() if name not in told]:
         raise ExportError(f"config.json lacks {', '.join(missing)}")
     values = {ours: told[theirs] for ours, theirs in CONFIG_NAMES.items()}
+    # The same for what balancing did not have at first.
+    values["balancing"] = asdict(BalancingConfig()) | dict(values["balancing"])
     for name, kind in _NESTED.items():
         _same(CONFIG_NAMES[name], values[name], {field.name for field in fields(kind)})
     balancing, features = dict(values.pop("balancing")), dict(values.pop("features"))
     balancing["kind"] = Balancing(balancing["kind"])
+    if balancing["capacity"] is not None:
+        balancing["capacity"] = CapacityConfig(**balancing["capacity"])
     features["combine_weights"] = CombineWeights(features["combine_weights"])
     config = ModelConfig(**values, balancing=BalancingConfig(**balancing), features=Features(**features))
     if told.get("layer_types", layer_types(config)) != layer_types(config):
