@@ -172,9 +172,10 @@ class Saver:
     def wait(self, limit_seconds: float | None = None) -> None:
         """Until the last state is saved. Raises CheckpointError when that fails for good, or for `limit_seconds`."""
         started = self._now()
-        while self._background.busy:
-            self._background.pause()
-            self._look(past_limit=limit_seconds is not None and self._now() - started > limit_seconds)
+        with self._loop.clock.phase("checkpoint"):
+            while self._background.busy:
+                self._background.pause()
+                self._look(past_limit=limit_seconds is not None and self._now() - started > limit_seconds)
 
     def leave(self) -> None:
         """`wait` for a run that is to end early: a store in trouble does not hold it, the last complete one counts."""

@@ -136,7 +136,8 @@ class Watchdog(Hook):
         if self._give_up is not None:
             try:
                 self._give_up(Stalled(message))
-                self._closed.wait(END_SECONDS)
+                if self._closed.wait(END_SECONDS):
+                    return
             except StepError:
                 logger.info("no gang ends this rank; it ends itself with exit code %d", EXIT_CODE)
         sys.stderr.flush()

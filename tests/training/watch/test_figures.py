@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.training.rank_pool import RankFailed, shared_pool
 from tests.training.test_loop import curve
 from tests.training.toy import ToyResult, ToyTask, toy_training, train_toy
 from tests.training.watch.disturbances import Dies, Drifts
+from tests.training.watch.processes import started
 
 WATCH = WatchConfig(activations_every=4, norms_every=3, checksums_every=2)
 REPLICAS = ParallelPlan(dp_replicate=2)
@@ -133,9 +133,8 @@ def test_equal_copies_are_compared_and_one_lost_bit_ends_the_run_by_name(tmp_pat
 def test_the_lines_since_the_last_checkpoint_outlive_the_process(tmp_path: Path) -> None:
     watch = replace(WATCH, live_seconds=0.02)
     task = ToyTask(str(tmp_path), plan=ParallelPlan(), watched=True, training=toy_training(watch=watch))
-    process = multiprocessing.get_context("spawn").Process(target=_slow_and_dying, args=(task,))
-    process.start()
-    process.join(120)
+    process = started(_slow_and_dying, task)
+    process.join(150)
     assert process.exitcode == 9
     state = holder(task.prefix).state
     left = list(read_live(state, after=4))

@@ -38,7 +38,9 @@ def test_a_window_of_two_ranks_leaves_a_trace_and_a_summary_of_its_steps(tmp_pat
     lines = shared_pool().run(train_toy, task, 2)[0].lines
     state = holder(task.prefix).state
     files = {file.name: state.store.read(file.key) for file in state.find("profiles/*")}
-    assert sorted(files) == [f"profiles/step-00000005/{name}" for name in ("summary.json", "summary.md", "trace.json.gz")]
+    assert sorted(files) == [
+        f"profiles/step-00000005/{name}" for name in ("summary.json", "summary.md", "trace.json.gz")
+    ]
 
     summary = ProfileSummary.from_bytes(files["profiles/step-00000005/summary.json"], "here")
     window = lines[4:6]
