@@ -54,6 +54,9 @@ def build_parser() -> OneLineParser:
     config = command("config", "the effective settings of a scale as a file for --config", prefix=False)
     config.add_argument("--scale", default="laptop")
     config.add_argument("--config", metavar="FILE", help="YAML with settings over the scale's")
+    mixture = command("mixture", "a published table of cells as the mixture settings of a --config file", prefix=False)
+    mixture.add_argument("file", metavar="FILE", help="JSON: available_tokens, phase_budgets, phase0_weights …")
+    mixture.add_argument("--max-epochs", type=float, metavar="N", help="no cell more often than this over the budgets")
     job = command("training-job", "an experiment's training step as a file for torchrun -m marin.training")
     job.add_argument("experiment", metavar="EXPERIMENT", help="the experiment's Python file")
     job.add_argument("--scale", default="laptop")
@@ -199,6 +202,10 @@ def run_command(known: object, rest: list[str]) -> int:
     name = arguments["command"]
     if name == "config":
         return _config(arguments["scale"], arguments["config"], rest)
+    if name == "mixture":
+        from marin.cli import mixture
+
+        return mixture.run(arguments["file"], arguments["max_epochs"])
     if name == "training-job":
         from marin.cli import training_job
 

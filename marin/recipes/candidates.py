@@ -35,6 +35,14 @@ class Candidate:
             )
         if self.vocab_size is not None and self.vocab_size < 1:
             raise ValueError(f"candidate {self.name!r} has the vocab_size {self.vocab_size}; give at least 1")
+        if isinstance(self.tokenizer, ImportConfig) and self.vocab_size is not None:
+            multiple = self.tokenizer.pad_to_multiple
+            if filled := -self.vocab_size % multiple:
+                raise ValueError(
+                    f"candidate {self.name!r} has the vocab_size {self.vocab_size}, which is no multiple of "
+                    f"pad_to_multiple {multiple}; a vocabulary of {self.vocab_size} entries is filled up to "
+                    f"{self.vocab_size + filled}"
+                )
 
 
 @dataclass(frozen=True)

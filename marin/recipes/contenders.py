@@ -17,6 +17,9 @@ from marin.tokens.tokenizer.steps import import_tokenizer, train_tokenizer
 from marin.training.budget import run_flops, with_flops
 from marin.training.config import TrainingConfig
 
+MOST_UNEQUAL = 0.05
+"""Runs whose FLOPs are further from the budget than this are not compared."""
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -55,6 +58,7 @@ def contenders_of(scale: Scale) -> tuple[Contender, ...]:
             vocabulary = candidate.vocab_size
         model = replace(scale.model, vocab_size=vocabulary)
         training = with_flops(model, scale.training, flops_of(scale))
+        _refuse_unequal(candidate.name, run_flops(model, training), flops_of(scale))
         budget = scale.mixture.budget_tokens
         if budget is not None:
             budget = round(budget * training.sequences / scale.training.sequences)
@@ -66,6 +70,15 @@ def contenders_of(scale: Scale) -> tuple[Contender, ...]:
             Contender(candidate.name, tokenizer, model, trainings, replace(scale.mixture, budget_tokens=budget))
         )
     return tuple(contenders)
+
+
+def _refuse_unequal(name: str, flops: float, budget: float) -> None:
+    """Raise where whole steps cannot come near the budget, so that the runs would not be comparable."""
+    if abs(flops / budget - 1) > MOST_UNEQUAL:
+        raise ValueError(
+            f"candidate {name!r} would train with {flops:.4g} FLOPs, {flops / budget - 1:+.1%} of the budget of "
+            f"{budget:.4g}: whole steps come no nearer; raise comparison.flops or lower training.batch_sequences"
+        )
 
 
 def flops_of(scale: Scale) -> float:

@@ -147,6 +147,11 @@ class Scale:
                 f"evaluation.max_length is {positions}, but model.sequence_length {self.model.sequence_length}; "
                 "give at most that, or null for it"
             )
+        if self.mixture.tail == "drop" and self.tokenize.packing.policy != "carry_on":
+            raise ValueError(
+                f"mixture.tail is 'drop', but tokenize.packing.policy {self.tokenize.packing.policy!r} fills sequences "
+                "one by one; set mixture.tail to 'pad'"
+            )
         if self.mixture.difficulty_bands > 1 and self.tokenize.order_by == "stored":
             raise ValueError(
                 f"mixture.difficulty_bands is {self.mixture.difficulty_bands}, but tokenize.order_by 'stored'; order "

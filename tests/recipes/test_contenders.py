@@ -72,11 +72,14 @@ def test_a_budget_of_its_own_takes_the_place_of_that_of_the_scale(smoke: Scale) 
 
 
 def test_an_imported_one_competes_with_the_vocabulary_that_is_said(smoke: Scale) -> None:
-    (_, theirs) = contenders_of(with_candidates(smoke, Candidate("own"), Candidate("theirs", IMPORTED, 50_304)))
+    two = with_candidates(smoke, Candidate("own"), Candidate("theirs", IMPORTED, 50_304))
+    (_, theirs) = contenders_of(replace(two, comparison=replace(two.comparison, flops=1e13)))
 
     assert theirs.model.vocab_size == 50_304
     assert theirs.tokenizer == IMPORTED
-    assert theirs.trainings[0].steps < smoke.training.steps
+    assert abs(run_flops(theirs.model, theirs.trainings[0]) / 1e13 - 1) < 0.05
+    with pytest.raises(ValueError, match=r"'theirs' would train with .* raise comparison.flops"):
+        contenders_of(two)
 
 
 def test_what_cannot_be_compared_is_refused_by_name(smoke: Scale) -> None:
@@ -86,6 +89,8 @@ def test_what_cannot_be_compared_is_refused_by_name(smoke: Scale) -> None:
         TokenizerComparison((Candidate("own"), Candidate("own")))
     with pytest.raises(ValueError, match="'theirs' is imported and has no vocab_size"):
         Candidate("theirs", IMPORTED)
+    with pytest.raises(ValueError, match=r"no multiple of pad_to_multiple 128; .* is filled up to 50304"):
+        Candidate("theirs", IMPORTED, 50_257)
     with pytest.raises(ValueError, match="'mine' is trained and has the vocab_size 512"):
         Candidate("mine", TokenizerConfig(vocab_size=512), 512)
     with pytest.raises(ValueError, match="seeds is 0"):

@@ -48,19 +48,34 @@ class CellTable:
             ValueError: a key is missing or unknown, or the weights do not fit the cells.
         """
         try:
-            body: dict[str, Any] = json.loads(text)
-            budgets = tuple(int(budget) for budget in body.pop("phase_budgets"))
-            weights = tuple(body.pop(f"phase{index}_weights") for index in range(len(budgets)))
-            table = cls(
-                tokenizer=str(body.pop("tokenizer")),
-                available_tokens={cell: int(held) for cell, held in body.pop("available_tokens").items()},
-                phase_budgets=budgets,
-                phase_weights=tuple({cell: float(weight) for cell, weight in phase.items()} for phase in weights),
-            )
+            body = json.loads(text, object_pairs_hook=_without_doubles)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"this is not a cell table: it is no JSON ({error})") from error
+        if not isinstance(body, dict):
+            raise ValueError(f"this is not a cell table: it holds a {type(body).__name__}, an object is wanted")
+        try:
+            given = body.pop("phase_budgets")
+            if not isinstance(given, list):
+                raise ValueError(f"phase_budgets is {given!r}; give a list of tokens, one for each phase")
+            budgets = tuple(_whole("phase_budgets", budget) for budget in given)
+            weights = [(name, body.pop(name)) for name in (f"phase{index}_weights" for index in range(len(budgets)))]
+            tokenizer, held = body.pop("tokenizer"), body.pop("available_tokens")
         except KeyError as error:
             raise ValueError(f"a cell table needs the key {error.args[0]!r}") from error
-        except (TypeError, AttributeError) as error:
-            raise ValueError(f"this is not a cell table: {error}") from error
+        if not isinstance(tokenizer, str):
+            raise ValueError(f"tokenizer is {tokenizer!r}; give its name or identity as text")
+        for name, table_of in (("available_tokens", held), *weights):
+            if not isinstance(table_of, dict):
+                raise ValueError(f"{name} is {table_of!r}; give a number for each cell")
+        table = cls(
+            tokenizer=tokenizer,
+            available_tokens={cell: _whole(f"available_tokens[{cell!r}]", number) for cell, number in held.items()},
+            phase_budgets=budgets,
+            phase_weights=tuple(
+                {cell: _number(f"{name}[{cell!r}]", weight) for cell, weight in phase.items()}
+                for name, phase in weights
+            ),
+        )
         if body:
             raise ValueError(f"a cell table has no key {sorted(body)[0]!r}")
         return table
@@ -88,3 +103,24 @@ class CellTable:
             budget_tokens=total,
             max_epochs=max_epochs,
         )
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise ValueError(f"a cell table has the key {key!r} twice")
+        seen.add(key)
+    return dict(pairs)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{name} is {value!r}; give a finite number")
+    return float(value)
+
+
+def _whole(name: str, value: Any) -> int:
+    if _number(name, value) != int(value):
+        raise ValueError(f"{name} is {value!r}; tokens are whole numbers")
+    return int(value)

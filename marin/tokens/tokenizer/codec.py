@@ -56,15 +56,10 @@ class TextCodec:
         Raises:
             ValueError: the tokenizer has no special token of that spelling.
         """
-        special = {
-            entry["content"]: entry["id"] for entry in json.loads(definition)["added_tokens"] if entry["special"]
-        }
-        for name, spelling in (("bos", bos), ("eos", eos)):
-            if spelling is not None and spelling not in special:
-                known = ", ".join(sorted(special)) or "none"
-                raise ValueError(f"{name} token {spelling!r} is not a special token of this tokenizer; it has: {known}")
         return cls(
-            definition, bos_id=None if bos is None else special[bos], eos_id=None if eos is None else special[eos]
+            definition,
+            bos_id=None if bos is None else special_token(definition, "bos", bos),
+            eos_id=None if eos is None else special_token(definition, "eos", eos),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -135,6 +130,20 @@ class TextCodec:
     def token_bytes(self, token: int) -> bytes:
         """The bytes that one id stands for; for a special token, its spelling."""
         return self._bytes[token]
+
+
+def special_token(definition: str, name: str, spelling: str) -> int:
+    """The id of the special token of a spelling, which is to be used as ``name``.
+
+    Raises:
+        ValueError: the ``tokenizer.json`` has no such special token.
+    """
+    special = {entry["content"]: entry["id"] for entry in json.loads(definition)["added_tokens"] if entry["special"]}
+    if spelling not in special:
+        known = ", ".join(sorted(special)) or "none"
+        raise ValueError(f"{name} token {spelling!r} is not a special token of this tokenizer; it has: {known}")
+    found: int = special[spelling]
+    return found
 
 
 def load_codec(tokenizer: Tokenizer) -> TextCodec:

@@ -117,7 +117,7 @@ class TokenizerConfig:
         split_pattern: regular expression (Oniguruma) whose matches are the units that no token crosses.
         special: special tokens and which of them frame a document.
         min_frequency: pairs seen less often are never merged.
-        max_token_length: longest token in bytes, or None.
+        max_token_length: bound on the bytes of a token, or None. The trainer keeps to it to within a byte or two.
         sample_bytes: most text to train on; documents are drawn by the hash of their id.
         sample_document_chars: most characters that one document gives to the sample.
         source_weights: share of the sample by source; empty for the natural shares. Needs every source when given.
@@ -157,6 +157,8 @@ class TokenizerConfig:
             )
         if not self.split_pattern:
             raise ValueError("tokenizer.split_pattern is empty; give a regular expression, such as the default")
+        if self.split_pattern != LLAMA3_SPLIT:
+            _refuse_unreadable(self.split_pattern)
         for source, weight in self.source_weights.items():
             if not (math.isfinite(weight) and weight >= 0):
                 raise ValueError(
@@ -178,3 +180,14 @@ class TokenizerConfig:
 def padded(size: int, multiple: int) -> int:
     """A size, filled up to a multiple."""
     return -(-size // multiple) * multiple
+
+
+def _refuse_unreadable(pattern: str) -> None:
+    from tokenizers import Regex  # not needed for the default
+
+    try:
+        Regex(pattern)
+    except Exception as error:  # the library raises plain Exception
+        raise ValueError(
+            f"tokenizer.split_pattern is {pattern!r}, which is no regular expression of Oniguruma: {error}"
+        ) from error

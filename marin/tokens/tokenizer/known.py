@@ -9,7 +9,7 @@ from typing import Any
 from marin.data.inputs.files import read_input
 from marin.execution import StepError
 from marin.tokens.tokenizer.artifacts import TEMPLATE_FILE, TOKENIZER_FILE
-from marin.tokens.tokenizer.codec import TextCodec
+from marin.tokens.tokenizer.codec import TextCodec, special_token
 from marin.tokens.tokenizer.config import ImportConfig, KnownTokenizer
 
 SETTINGS_FILE = "tokenizer_config.json"
@@ -48,10 +48,21 @@ def read_known(known: KnownTokenizer) -> KnownFiles:
         return KnownFiles(_decoded(field, path), {}, None)
     settings = _optional(field, f"{path}/{SETTINGS_FILE}")
     found = {} if settings is None else _parsed(settings, field, f"{path}/{SETTINGS_FILE}")
-    template = _optional(field, f"{path}/{TEMPLATE_FILE}") or found.get("chat_template")
-    return KnownFiles(
-        _decoded(field, f"{path}/{TOKENIZER_FILE}"), found, template if isinstance(template, str) else None
-    )
+    template = _optional(field, f"{path}/{TEMPLATE_FILE}") or _default_template(found.get("chat_template"), field)
+    return KnownFiles(_decoded(field, f"{path}/{TOKENIZER_FILE}"), found, template)
+
+
+def _default_template(given: Any, field: str) -> str | None:
+    """The chat template of the settings; of a list of named ones, the one called ``default``."""
+    if given is None or isinstance(given, str):
+        return given
+    named = {entry.get("name"): entry.get("template") for entry in given if isinstance(entry, dict)}
+    if not isinstance(named.get("default"), str):
+        raise StepError(
+            f"{field}: chat_template in {SETTINGS_FILE} is neither a template nor a list with one called 'default' "
+            f"(it has {', '.join(map(repr, named)) or 'none'}); put the wanted one into {TEMPLATE_FILE}"
+        )
+    return str(named["default"])
 
 
 def _decoded(field: str, path: str) -> str:
@@ -91,8 +102,19 @@ def codec_of(known: KnownTokenizer) -> TextCodec:
 def named_codec(known: KnownTokenizer, definition: str, *, bos: str | None = None, eos: str | None = None) -> TextCodec:
     """The codec of a definition that came from outside; raises `StepError` with its name."""
     try:
+        parsed = json.loads(definition)
+        if not isinstance(parsed, dict) or not {"added_tokens", "model"} <= parsed.keys():
+            raise ValueError("it is no tokenizer.json of the tokenizers library: 'added_tokens' or 'model' is missing")
         return TextCodec.named(definition, bos=bos, eos=eos)
     except Exception as error:  # the library raises plain Exception for what it cannot parse
+        raise StepError(f"the tokenizer {known.name!r} ({known.files.path}) cannot be used: {error}") from error
+
+
+def special_id(known: KnownTokenizer, definition: str, name: str, spelling: str) -> int:
+    """The id of a special token of a definition that came from outside; raises `StepError` with its name."""
+    try:
+        return special_token(definition, name, spelling)
+    except ValueError as error:
         raise StepError(f"the tokenizer {known.name!r} ({known.files.path}) cannot be used: {error}") from error
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import unicodedata
+from collections.abc import Iterator
+from typing import Any
 
 from marin.tokens.tokenizer.codec import TextCodec
 
@@ -47,9 +50,12 @@ def check_codec(codec: TextCodec, *, of_documents: bool = False) -> None:
     """Raise :class:`SelfTestFailed` unless the tokenizer is exact.
 
     Checked: all bytes are entries; every hard text comes back, also after pickling; the spelling of every special token
-    is inert inside a text; edge tokens stand at the edges, once. With ``of_documents`` only what stored documents hold
-    must come back: UTF-8 bytes, text in NFC.
+    is inert inside a text; every added token comes back with the white space around it; edge tokens stand at the edges,
+    once; no part of it rewrites or leaves out text. With ``of_documents`` only what stored documents hold must come
+    back: UTF-8 bytes, text in NFC.
     """
+    for fault in _rewriting_parts(json.loads(codec.definition), of_documents):
+        raise SelfTestFailed(fault)
     needed = BYTES_OF_TEXT if of_documents else EVERY_BYTE
     found = {codec.token_bytes(token) for token in range(codec.real_vocab_size) if token not in codec.special_ids}
     missing = [value for value in sorted(needed) if bytes([value]) not in found]
@@ -57,7 +63,12 @@ def check_codec(codec: TextCodec, *, of_documents: bool = False) -> None:
         raise SelfTestFailed(f"the vocabulary lacks {len(missing)} of the {len(needed)} bytes, first {missing[0]:#04x}")
     copy: TextCodec = pickle.loads(pickle.dumps(codec))
     spellings = [codec.token_bytes(token).decode("utf-8") for token in sorted(codec.special_ids)]
-    mixed = [text for spelling in spellings for text in (spelling, f"a{spelling}b", f" {spelling} {spelling}\n")]
+    added = [entry["content"] for entry in json.loads(codec.definition)["added_tokens"] if not entry["special"]]
+    mixed = [
+        text
+        for spelling in (*spellings, *added)
+        for text in (spelling, f"a{spelling}b", f" {spelling} {spelling}\n", f"a \t {spelling}\n\n  b")
+    ]
     for hard in (*HARD_TEXTS, *mixed):
         text = unicodedata.normalize("NFC", hard) if of_documents else hard
         ids = codec.encode(text)
@@ -72,3 +83,23 @@ def check_codec(codec: TextCodec, *, of_documents: bool = False) -> None:
             x is not None for x in (codec.bos_id, codec.eos_id)
         ):
             raise SelfTestFailed(f"the text {text!r} does not get its edge tokens exactly once")
+
+
+def _rewriting_parts(definition: dict[str, Any], of_documents: bool) -> Iterator[str]:
+    """Parts of a ``tokenizer.json`` that are there to change text, which no list of texts could show for certain."""
+    for part in _parts(definition.get("normalizer"), "normalizers"):
+        if not (of_documents and part["type"] == "NFC"):
+            yield f"its normalizer {part['type']} rewrites text before it is encoded"
+    for part in _parts(definition.get("pre_tokenizer"), "pretokenizers"):
+        if part.get("behavior") == "Removed":
+            yield f"its pre-tokenizer {part['type']} leaves out what it splits at (behavior 'Removed')"
+
+
+def _parts(part: dict[str, Any] | None, inner: str) -> Iterator[dict[str, Any]]:
+    if part is None:
+        return
+    if part["type"] == "Sequence":
+        for one in part[inner]:
+            yield from _parts(one, inner)
+    else:
+        yield part

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-
 from marin.data.documents.artifacts import Documents
 from marin.execution import Flow, StepError, current_run, step
 from marin.tokens.tokenizer.artifacts import TEMPLATE_FILE, TOKENIZER_FILE, Tokenizer
 from marin.tokens.tokenizer.config import ImportConfig, TokenizerConfig, padded
 
-logger = logging.getLogger(__name__)
+LEAST_FILLED = 0.9
+"""A source that fills less than this part of its share of the sample is told."""
 
 
-@step("tokens/tokenizer", version="3", cutoff=True)
+@step("tokens/tokenizer", version="4", cutoff=True)
 def train_tokenizer(clean: Documents, config: TokenizerConfig = TokenizerConfig()) -> Tokenizer:
     """Learn a byte-level BPE vocabulary from the training split of consolidated documents.
 
@@ -71,11 +70,20 @@ def train_tokenizer(clean: Documents, config: TokenizerConfig = TokenizerConfig(
         raise StepError(str(error)) from error
     real, size = codec.real_vocab_size, config.padded_size(codec.real_vocab_size)
     if real < config.vocab_size:
-        logger.warning("asked for %d vocabulary entries, the text gives %d", config.vocab_size, real)
+        run.remark(f"tokenizer.vocab_size asks for {config.vocab_size} entries, the text gives {real}")
+    for source, sample in sorted(samples.items()):
+        if config.source_weights and sample.size < LEAST_FILLED * sample.budget:
+            run.remark(
+                f"tokenizer.source_weights give {source!r} {sample.budget:,} bytes of the sample, of which it has "
+                f"{sample.size:,}"
+            )
 
     report = build_report(
         codec, by_source.texts, by_language.texts, references, asked_size=config.vocab_size, padded_size=size
     )
+    report["sample"] = {
+        source or "all": {"asked_bytes": sample.budget, "bytes": sample.size} for source, sample in samples.items()
+    }
     data = definition.encode("utf-8")
     run.write_bytes(TOKENIZER_FILE, data)
     if special.chat_template is not None:
@@ -98,7 +106,7 @@ def train_tokenizer(clean: Documents, config: TokenizerConfig = TokenizerConfig(
     )
 
 
-@step("tokens/imported", version="1", inline=True)
+@step("tokens/imported", version="2", inline=True)
 def import_tokenizer(config: ImportConfig) -> Tokenizer:
     """A tokenizer that was made elsewhere, published only when it passes the self-test of a trained one.
 
@@ -112,14 +120,14 @@ def import_tokenizer(config: ImportConfig) -> Tokenizer:
     import hashlib
 
     from marin.tokens.tokenizer.codec import TextCodec
-    from marin.tokens.tokenizer.known import edges_of, named_codec, read_known
+    from marin.tokens.tokenizer.known import edges_of, named_codec, read_known, special_id
     from marin.tokens.tokenizer.self_test import SelfTestFailed, check_codec
 
     run = current_run()
     files = read_known(config.known)
     edges = edges_of(files, config)
     whole = named_codec(config.known, files.definition, bos=edges.bos, eos=edges.eos)
-    pad_id = named_codec(config.known, files.definition, eos=edges.pad).eos_id
+    pad_id = special_id(config.known, files.definition, "pad", edges.pad)
     add_bos = config.add_bos and edges.bos is not None
     codec = TextCodec(
         files.definition, bos_id=whole.bos_id if add_bos else None, eos_id=whole.eos_id if config.add_eos else None
@@ -134,7 +142,7 @@ def import_tokenizer(config: ImportConfig) -> Tokenizer:
     run.write_bytes(TOKENIZER_FILE, data)
     if files.chat_template is not None:
         run.write_bytes(TEMPLATE_FILE, files.chat_template.encode())
-    assert whole.eos_id is not None and pad_id is not None
+    assert whole.eos_id is not None
     return Tokenizer(
         vocab_size=padded(codec.real_vocab_size, config.pad_to_multiple),
         real_vocab_size=codec.real_vocab_size,

@@ -156,7 +156,7 @@ def test_the_public_cell_table_is_read_and_written_unchanged():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"phase1_weights": None}, "not a cell table"),
+        ({"phase1_weights": None}, "phase1_weights is None; give a number for each cell"),
         ({"phase1_weights": {"c00q0": 1.0}}, "has a weight in phase"),
         ({"phase0_weights": {"zz": 1.0}, "phase1_weights": {"zz": 1.0}}, "no such cell 'zz'"),
         ({"phase_budgets": [15_000]}, "no key 'phase1_weights'"),
@@ -167,3 +167,27 @@ def test_the_public_cell_table_is_read_and_written_unchanged():
 def test_a_broken_cell_table_is_refused(change: dict, text: str):
     with pytest.raises(ValueError, match=text):
         CellTable.from_json(json.dumps(PUBLIC | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"phase_budgets": "12"}, "phase_budgets is '12'; give a list"),
+        ({"phase_budgets": [float("inf")]}, "phase_budgets is inf; give a finite number"),
+        ({"tokenizer": None}, "tokenizer is None"),
+        ({"available_tokens": [1]}, r"available_tokens is \[1\]; give a number for each cell"),
+        ({"available_tokens": {**PUBLIC["available_tokens"], "c00q0": 1.9}}, "'c00q0'.* is 1.9; tokens are whole"),
+        ({"phase0_weights": {**PUBLIC["phase0_weights"], "c00q0": True}}, "phase0_weights.*is True; give a finite"),
+        ({"phase0_weights": {**PUBLIC["phase0_weights"], "c00q0": "0.05"}}, "is '0.05'; give a finite number"),
+    ],
+)
+def test_a_table_of_cells_with_a_wrong_kind_of_value_names_it(change: dict[str, object], told: str):
+    with pytest.raises(ValueError, match=told):
+        CellTable.from_json(json.dumps({**PUBLIC, **change}))
+
+
+def test_a_table_of_cells_is_one_json_object_with_each_key_once():
+    with pytest.raises(ValueError, match="holds a list"):
+        CellTable.from_json("[]")
+    with pytest.raises(ValueError, match="'tokenizer' twice"):
+        CellTable.from_json(json.dumps(PUBLIC)[:-1] + ', "tokenizer": "other"}')

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Engine
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from marin.data.documents.artifacts import Documents
 from marin.execution import External, StepError, materialise
@@ -78,13 +78,38 @@ def test_a_tokenizer_that_changes_text_or_is_none_is_refused(tmp_path: Path):
     engine(normalizer="NFC").save(str(path))
     assert take_over(path, tmp_path / "zero", eos="</s>").real_vocab_size == 303  # documents are in NFC already
     engine(normalizer="Lowercase").save(str(path))
-    with pytest.raises(StepError, match=r"'other' .* is refused: the text .* comes back as "):
+    with pytest.raises(StepError, match=r"'other' .* is refused: its normalizer Lowercase rewrites text"):
         take_over(path, tmp_path / "one", eos="</s>")
     path.write_text('{"model": 3}')
-    with pytest.raises(StepError, match=r"'other' .* cannot be used"):
+    with pytest.raises(StepError, match=r"'other' .* cannot be used: it is no tokenizer.json"):
         take_over(path, tmp_path / "two", eos="</s>")
     with pytest.raises(StepError, match=r"config.known.files: there is no file '.*/nowhere.json'"):
         take_over(tmp_path / "nowhere.json", tmp_path / "three", eos="</s>")
+
+
+@pytest.mark.parametrize(
+    ("token", "normalizer"),
+    [
+        (AddedToken("<think>", special=False, lstrip=True, rstrip=True, normalized=False), ""),
+        (AddedToken("u\u0308ber", special=False, normalized=True), "NFC"),
+    ],
+    ids=["takes the white space around it", "spelled otherwise than documents are"],
+)
+def test_an_added_token_that_changes_text_is_found(tmp_path: Path, token: AddedToken, normalizer: str):
+    made = engine(normalizer=normalizer)
+    made.add_tokens([token])
+    made.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(StepError, match=r"is refused: the text .* comes back as "):
+        take_over(tmp_path / "tokenizer.json", tmp_path / "prefix", eos="</s>")
+
+
+def test_a_pre_tokenizer_that_leaves_out_text_is_refused(tmp_path: Path):
+    made = engine()
+    split = pre_tokenizers.Split("\u2603", "removed")
+    made.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    made.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(StepError, match="its pre-tokenizer Split leaves out what it splits at"):
+        take_over(tmp_path / "tokenizer.json", tmp_path / "prefix", eos="</s>")
 
 
 def test_the_report_compares_with_known_tokenizers_by_source_language_and_probe(
