@@ -104,6 +104,7 @@ class Router(nn.Module):
                 counter.zero_()
             self.seen_range.fill_(float("-inf"))
         self.tokens = 0
+        self.is_last_micro_batch = False
         self._losses_N = None
         self._kept_margins.clear()
 

@@ -36,9 +36,7 @@ def build_model(
     if meshes is None:
         apply_recompute(model, recompute)
     else:
-        parallelise(
-            model, meshes, precision=precision, recompute=recompute, overlap=overlap, dispatch=compute.dispatch
-        )
+        parallelise(model, meshes, precision=precision, recompute=recompute, overlap=overlap, dispatch=compute.dispatch)
     if compute.compile:
         compile_blocks(model, torch.device(device).type)
     model.to_empty(device=device)
