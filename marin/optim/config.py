@@ -101,10 +101,6 @@ class Schedule:
             left = 0.5 - 0.5 * math.cos(math.pi * left)
         return self.final_share + (1.0 - self.final_share) * left
 
-    def learning_rate(self, peak: float, step: int) -> float:
-        """Learning rate at `step` for a peak rate."""
-        return peak * self.share(step)
-
 
 class OptimizerKind(StrEnum):
     """Which rules update the parameters."""

@@ -75,16 +75,18 @@ class StepGuard:
         """The `Skip` of a step as a 0-d integer tensor; to be called once a step.
 
         `loss` and `norm` are the step's over all ranks, 0-d; `finite` says whether everything about the loss is
-        finite on every rank. An outlier joins the last losses and norms, so that a level that lasts becomes ordinary.
+        finite on every rank. An outlier joins the last losses and norms as the limit that it passed: one does not hide
+        the next, and yet a level that lasts becomes ordinary.
         """
         values = torch.stack((loss.double(), norm.double()))
         good_loss, good_norm = finite & torch.isfinite(values[0]), torch.isfinite(values[1])
         reason = torch.zeros_like(self._seen)
         if self.config.deviations is not None:
-            outlier = values > self._limits(self.config.deviations)
+            limits = self._limits(self.config.deviations)
+            outlier = values > limits
             reason = torch.where(outlier[1], int(Skip.NORM_OUTLIER), reason)
             reason = torch.where(outlier[0], int(Skip.LOSS_OUTLIER), reason)
-            self._remember(values, good_loss & good_norm)
+            self._remember(torch.minimum(values, limits), good_loss & good_norm)
         bad_gradient = torch.full_like(self._seen, int(Skip.GRADIENT))
         if self.scale is not None:
             bad_gradient = torch.where(self.scale.can_fall(), int(Skip.OVERFLOW), bad_gradient)
