@@ -143,9 +143,10 @@ class StepGuard:
 def step_unless(optimizer: Optimizer, skip: Tensor) -> None:
     """One step of any optimizer of `build_optimizer` that changes nothing where `skip` (0-d) is not zero.
 
-    On the CPU its value is looked at; elsewhere the step is enqueued and reads it on the device.
+    On the CPU its value is looked at; elsewhere the step is enqueued and reads it on the device. Before the first
+    update it is looked at everywhere, so that an optimizer has state exactly when it has made one.
     """
-    if skip.device.type == "cpu":
+    if skip.device.type == "cpu" or not optimizer.state:
         if not bool(skip):
             optimizer.step()
         return
