@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from marin.training.global_batch import GlobalBatch
+from marin.training.throughput import DeviceSeconds
 from marin.training.train_step import LOG_PARTITION, StepResult
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class MadeStep:
     batch: GlobalBatch
     result: StepResult
     sequences: int
-    seconds: dict[str, float]
+    seconds: dict[str, Any]
     loader_speed: float
     added: dict[str, Any] = field(default_factory=dict)
 
@@ -73,7 +74,7 @@ def metrics_line(made: MadeStep, *, tokens_total: int, skipped_steps: int, speed
         "tokens_total": tokens_total,
         "tokens_per_s": batch.tokens / seconds,
         "mfu": batch.tokens / seconds * speed.flops_per_token / speed.peak_flops,
-        "seconds": made.seconds,
+        "seconds": as_numbers(made.seconds),
         "memory_gb": batch.memory_bytes / 1e9,
         "sequences": made.sequences,
         "data": {"stall_seconds": batch.stall_seconds, "tokens_per_s": made.loader_speed},
@@ -100,9 +101,11 @@ def tell_people(step: int, steps: int, line: Mapping[str, Any], every: int, prog
 
 
 def as_numbers(figure: Any) -> Any:
-    """A figure with its tensors as plain numbers."""
+    """A figure with its tensors and the device's times as plain numbers."""
     if isinstance(figure, Tensor):
         return figure.tolist()
+    if isinstance(figure, DeviceSeconds):
+        return figure.item()
     if isinstance(figure, Mapping):
         return {name: as_numbers(value) for name, value in figure.items()}
     if isinstance(figure, list | tuple):

@@ -6,6 +6,7 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 import torch
 
@@ -46,6 +47,7 @@ class PhaseClock:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._seconds: dict[str, float] = {}
+        self._queued: dict[str, list[Events]] = {}
         self.current: str | None = None
         """The phase that the process is in."""
         self.changes = 0
@@ -54,19 +56,25 @@ class PhaseClock:
         """Whether phases show as ranges in a profile."""
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Adds the time of the block to the phase; on CUDA it waits for the device, so phases are true and not only
-        queued.
+    def phase(self, name: str, *, on_device: bool = False) -> Iterator[None]:
+        """Adds the time of the block to the phase.
+
+        The work of a block `on_device` is only queued by CUDA when the block ends: the device itself takes its time
+        then, and nothing waits for that.
         """
         started, around = time.perf_counter(), self.current
+        events = self._begin() if on_device and self._device.type == "cuda" else None
         self.current = name
         self.changes += 1
         try:
             with torch.profiler.record_function(PHASE + name) if self.annotate else nullcontext():
                 yield
         finally:
-            _finish(self._device)
-            self.add(name, time.perf_counter() - started)
+            if events is not None:
+                events[1].record()
+                self._queued.setdefault(name, []).append(events)
+            else:
+                self.add(name, time.perf_counter() - started)
             self.current = around
             self.changes += 1
 
@@ -74,10 +82,34 @@ class PhaseClock:
         """Adds time to a phase that was measured elsewhere; such a phase may lie within others."""
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
-    def take(self) -> dict[str, float]:
-        """The phases since the last call."""
-        taken, self._seconds = self._seconds, {}
+    def take(self) -> dict[str, float | DeviceSeconds]:
+        """The phases since the last call; those of the device are to be read when they are over."""
+        queued = {name: DeviceSeconds(tuple(events)) for name, events in self._queued.items()}
+        taken: dict[str, float | DeviceSeconds] = {**self._seconds, **queued}
+        self._seconds, self._queued = {}, {}
         return taken
+
+    def _begin(self) -> Events:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]  # torch's
+        begin.record()
+        return begin, end
+
+
+Events = tuple[torch.cuda.Event, torch.cuda.Event]
+"""Begin and end of a stretch of the device's work."""
+
+
+@dataclass(frozen=True)
+class DeviceSeconds:
+    """Time of stretches of the device's work, which may still be going on."""
+
+    events: tuple[Events, ...]
+
+    def item(self) -> float:
+        """The seconds; waits for the end."""
+        for _, end in self.events:
+            end.synchronize()
+        return float(sum(begin.elapsed_time(end) for begin, end in self.events)) / 1e3
 
 
 def _finish(device: torch.device) -> None:

@@ -68,10 +68,10 @@ def gradients(
     sums = torch.zeros(4, dtype=torch.float64, device=ranks.device)
     for number, part in enumerate(batch.micro_batches, 1):
         trainee.begin_micro_batch(last=number == len(batch.micro_batches))
-        with clock.phase("forward"):
+        with clock.phase("forward", on_device=True):
             result: LossSums = trainee.model(*on_device(part, ranks.device))
             total = total_loss(result) / max(1, batch.tokens)
-        with clock.phase("backward"):
+        with clock.phase("backward", on_device=True):
             torch.autograd.backward(trainee.scaled(total))
         figures = (total, result.nll_sum, result.z_sum)
         sums[:BAD_NORMS] += torch.stack([figure.detach().double() for figure in figures])
@@ -94,7 +94,7 @@ def update(
     `share` of the peak learning rates, `remaining` share of the run for decays that are annealed, `clip` the largest
     norm of the gradient.
     """
-    with clock.phase("optimizer"):
+    with clock.phase("optimizer", on_device=True):
         norm = trainee.gradient_norm()
         sums[BAD_NORMS] = ~torch.isfinite(norm)
         ranks.sum(sums)
@@ -103,7 +103,7 @@ def update(
         rates = trainee.set_rates(share, remaining)
         trainee.update(norm, clip, reason)
         trainee.drop_gradients()
-    with clock.phase("router"):
+    with clock.phase("router", on_device=True):
         skip = Skip(int(reason))
         router = trainee.finish_routing(update=skip is Skip.NONE)
     return StepResult(sums, norm, skip, rates, router)

@@ -66,9 +66,9 @@ def measured_run(task: Task) -> list[dict[str, float]]:
 
     class CpuClock(PhaseClock):
         @contextmanager
-        def phase(self, name: str) -> Iterator[None]:
+        def phase(self, name: str, *, on_device: bool = False) -> Iterator[None]:
             started = time.thread_time()
-            with super().phase(name):
+            with super().phase(name, on_device=on_device):
                 yield
             steps[-1][name] = steps[-1].get(name, 0.0) + time.thread_time() - started
 
