@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from marin.execution import StepError, layout
 from marin.execution.planning.index import list_records
 from marin.execution.reasons.selection import find_record
 from marin.execution.reasons.status import duration
+from marin.execution.records import Record, load_record
 from marin.storage import MissingObject, Store
 from marin.training.watch.evaluation import Change, Judge, evaluate
 from marin.training.watch.folders import PROFILES
@@ -29,8 +31,11 @@ def watch(store: Store, what: str, every: float | None, events: str | None) -> i
     rules = read_rules()
     while True:
         state = _newest_state(store, what)
+        record = _record_of(store, state)
         seen = observe(state, _window(rules))
-        print("\n".join(standing(seen, rules, time.time(), over=_is_over(store, state))), flush=True)
+        if record is not None:  # the last evaluation comes after the last checkpoint
+            seen = replace(seen, validations=tuple(_scores(store, record)))
+        print("\n".join(standing(seen, rules, time.time(), over=record is not None)), flush=True)
         if events is not None:
             print(f"curves      {_write_events(seen, Path(events))}: tensorboard --logdir {events}", flush=True)
         if every is None:
@@ -118,11 +123,19 @@ def _newest_state(store: Store, what: str) -> PastState:
     return states[-1]
 
 
-def _is_over(store: Store, state: PastState) -> bool:
-    """Whether the step of a state has a record."""
+def _record_of(store: Store, state: PastState) -> Record | None:
+    """The record of a state's step, when it is finished."""
     name, _, last = state.folder.removesuffix("/state").rpartition("/")
-    identity = last[-layout.SHORT :]
-    return any(step == (layout.flat(name), identity) for step in list_records(store).generations)
+    step = (layout.flat(name), last[-layout.SHORT :])
+    generation = list_records(store).generations.get(step)
+    return load_record(store, layout.record_key(*step, generation)) if generation else None
+
+
+def _scores(store: Store, record: Record) -> list[dict[str, Any]]:
+    """The evaluations of a finished step."""
+    keys = [file.key for file in record.files if file.name == VALIDATION]
+    scores: list[dict[str, Any]] = json.loads(store.read(keys[0]))["validations"] if keys else []
+    return scores
 
 
 def _lines_of(store: Store, what: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -132,15 +145,14 @@ def _lines_of(store: Store, what: str) -> tuple[list[dict[str, Any]], list[dict[
     if store.size(what.strip("/")) is not None:
         return _parsed(store.read(what.strip("/"))), []
     states = states_under(store, what)
-    if states:
+    record = _record_of(store, states[-1]) if states else find_record(store, what)
+    if record is None:
         seen = observe(states[-1], 0)
         return list(seen.all_lines()), list(seen.validations)
-    record = find_record(store, what)
     files = {file.name: file.key for file in record.files}
     if METRICS not in files:
         raise StepError(f"{record.display} has no {METRICS}; name a training step or a file of metrics lines")
-    scores = json.loads(store.read(files[VALIDATION]))["validations"] if VALIDATION in files else []
-    return _parsed(store.read(files[METRICS])), scores
+    return _parsed(store.read(files[METRICS])), _scores(store, record)
 
 
 def _parsed(data: bytes) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,8 @@ def test_watch_shows_where_a_run_stands_by_its_newest_lines(
 ) -> None:
     said = run(capsys, "watch", "--prefix", prefix, "--tensorboard", str(tmp_path / "curves"))
     assert said[0] == "run         model/pretrain/test"
-    assert said[1].startswith("step        5, 30 s ago: loss 4.5000, gradient norm 2.500, 812 tokens/s, MFU 40.0%")
-    assert said[2].startswith("checkpoint  step 3: 2 steps, 1 min 37 s ago")
+    assert re.match(r"step        5, 3\d s ago: loss 4\.5000, gradient norm 2\.500, 812 tokens/s, MFU 40\.0%", said[1])
+    assert re.match(r"checkpoint  step 3: 2 steps, [12] min \d+ s ago", said[2])
     assert said[3] == "evaluation  step 3: 5.2500 nats per token"
     assert [text.split()[2] for text in said if text.startswith("alert")] == ["gradient_norm", "evaluation_worse"]
     assert said[-2] == "stall       model/pretrain/test/state/000001/stalls/step-00000002-rank-0000-x.txt"

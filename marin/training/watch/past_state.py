@@ -82,13 +82,10 @@ class Observed:
     checkpoint: FoundCheckpoint | None
     progress: Progress | None
     lines: tuple[dict[str, Any], ...]
+    validations: tuple[dict[str, Any], ...]
+    """Evaluations up to the newest checkpoint."""
     stalls: tuple[str, ...]
     numerics: tuple[str, ...]
-
-    @property
-    def validations(self) -> tuple[dict[str, Any], ...]:
-        """Evaluations up to the newest checkpoint."""
-        return self.progress.validations if self.progress is not None else ()
 
     def all_lines(self) -> Iterator[dict[str, Any]]:
         """Every line of the run, from step 1."""
@@ -111,6 +108,7 @@ def observe(state: PastState, lines: int) -> Observed:
         checkpoint=checkpoint,
         progress=progress,
         lines=(*MetricsLog(state, segments).last_lines(lines), *read_live(state, after=last)),
+        validations=progress.validations if progress is not None else (),
         stalls=tuple(one.key for one in state.find(f"{STALLS}/*.txt")),
         numerics=tuple(one.key for one in state.find(f"{NUMERICS}/*/findings.json")),
     )

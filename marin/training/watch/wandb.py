@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ class Wandb(Hook):
             self._run = wandb.init(
                 project=self._config.project,
                 name=self._name,
-                id=self._name.replace("/", "-"),
+                id=re.sub(r"[^A-Za-z0-9]+", "-", self._name),
                 mode=self._config.mode,
                 resume="allow",
                 config=self._facts,

@@ -61,7 +61,7 @@ def test_every_line_and_evaluation_is_sent_under_one_id_and_offline_unless_asked
     monkeypatch.setitem(sys.modules, "wandb", service.module())
     run(tmp_path)
     (settings,) = service.started
-    assert (settings["id"], settings["mode"], settings["resume"]) == ("model-pretrain on abc", "offline", "allow")
+    assert (settings["id"], settings["mode"], settings["resume"]) == ("model-pretrain-on-abc", "offline", "allow")
     assert [step for step, _ in service.logged] == [1, 2, 3, 4, 4]
     assert service.logged[0][1] == {"loss": 4.0, "router/load/0": 1.0, "router/load/1": 2.0}
     assert service.logged[-1][1] == {"validation/loss": 2.0}
