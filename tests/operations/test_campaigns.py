@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from operations.soak import boundaries, kills, race, zombies
+from operations.soak import boundaries, kills, race, steps, zombies
 from operations.soak.campaign import Campaign, Round, begun_for_nothing
 from operations.soak.graph import WIDE_STEPS
 
@@ -51,6 +51,23 @@ def test_five_drivers_race_over_two_hundred_steps_with_kills(
 def test_zombies_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert zombies.main(["--rounds", "3", "--seed", "3", "--folder", str(tmp_path)]) == 0
     assert verdict(capsys)["held"] is True
+
+
+@pytest.mark.slow
+def test_memory_files_and_threads_stay_flat_over_many_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--steps", "80", "--save-every", "8", "--evaluations", "4", "--growth", "0.02", "--folder", str(tmp_path)]
+    assert steps.main(asked) == 0
+    assert verdict(capsys)["held"] is True
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_growth_that_goes_on_after_the_warm_up_is_seen() -> None:
+    flat = [steps.Sample(step, 100_000_000 + 10_000 * (step < 30), 40, 6) for step in range(100)]
+    assert steps.judged(flat, 0.01)["held"]
+    leaking = [steps.Sample(step, 100_000_000 + 50_000 * step, 40, 6) for step in range(100)]
+    assert not steps.judged(leaking, 0.01)["held"]
+    opening = [steps.Sample(step, 100_000_000, 40 + step // 10, 6) for step in range(100)]
+    assert not steps.judged(opening, 0.01)["held"]
 
 
 def test_a_round_that_does_not_hold_ends_the_campaign_and_its_folder_stays(
