@@ -39,14 +39,18 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         x, gain, inverse = ctx.saved_tensors
-        grad = at_least_fp32(grads[0])
-        normal = at_least_fp32(x) * inverse
-        grad_gain = None
-        if gain is not None:
-            grad_gain = (grad * normal).flatten(0, -2).sum(0).to(gain.dtype)
-            grad = grad * gain
-        projection = torch.linalg.vecdot(grad, normal).unsqueeze(-1).div_(x.shape[-1])
-        grad_x = torch.addcmul(grad, normal, projection, value=-1).mul_(
+        grad, wide = at_least_fp32(grads[0]), at_least_fp32(x)
+        product = grad * wide
+        if gain is None:
+            grad_gain, projection = None, product.sum(-1, keepdim=True)
+            grad_normal = grad
+        else:
+            # Both sums over rows and over channels are products with a vector.
+            grad_gain = (inverse.flatten() @ product.flatten(0, -2)).mul_(ctx.scale).to(gain.dtype)
+            projection = (product @ gain.to(product.dtype)).unsqueeze(-1)
+            grad_normal = grad * gain
+        projection.mul_(inverse.square()).div_(x.shape[-1])
+        grad_x = torch.addcmul(grad_normal, wide, projection, value=-1).mul_(
             inverse if ctx.scale == 1.0 else inverse * ctx.scale
         )
         return grad_x.to(x.dtype), grad_gain, None, None

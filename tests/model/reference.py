@@ -26,12 +26,16 @@ def sigmoid(x):
 
 def norm(x, weights: Weights, name: str):
     y = rms(x, weights[f"{name}.gain"])
+    if f"{name}.gate_down" not in weights:
+        return y
     down, up = weights[f"{name}.gate_down"], weights[f"{name}.gate_up"]
     return y * sigmoid(torch.einsum("dr,...r->...d", up, silu(torch.einsum("rd,...d->...r", down, y))))
 
 
 def convolve(x, taps, segments):
-    """One sequence [T, C]."""
+    """One sequence [T, C]; without taps, as it is."""
+    if taps is None:
+        return x
     rows = []
     for t in range(len(x)):
         row = torch.zeros_like(x[t])
@@ -42,34 +46,35 @@ def convolve(x, taps, segments):
     return torch.stack(rows)
 
 
-def rotate(vector, position: int, theta: float):
-    half = len(vector) // 2
+def rotate(vector, position: int, theta: float, share: float = 0.5):
+    half = int(len(vector) * share)
     parts = []
     for j in range(half // 2):
         angle = position * theta ** (-2 * j / half)
         a, b = vector[2 * j], vector[2 * j + 1]
         parts += [a * math.cos(angle) - b * math.sin(angle), a * math.sin(angle) + b * math.cos(angle)]
-    return torch.cat((torch.stack(parts), vector[half:]))
+    return torch.cat((torch.stack(parts), vector[half:])) if parts else vector
 
 
 def attention(u, weights: Weights, name: str, config: ModelConfig, layer: int, segments, positions):
     """One sequence [T, D]."""
-    c, t_count = config.head_dim, len(u)
+    c, t_count, on = config.head_dim, len(u), config.features
     is_global = (layer + 1) % 4 == 0 or layer == config.layers - 1
     kv = config.global_kv_heads if is_global else config.local_kv_heads
     q_all = u @ weights[f"{name}.query"].T
-    k_all = convolve(u @ weights[f"{name}.key"].T, weights[f"{name}.key_convolution.taps"], segments)
+    k_all = convolve(u @ weights[f"{name}.key"].T, weights.get(f"{name}.key_convolution.taps"), segments)
     v_all = u @ weights[f"{name}.value"].T
-    gate = 2 * sigmoid(u @ weights[f"{name}.head_gate"].T)
+    gate = 2 * sigmoid(u @ weights[f"{name}.head_gate"].T) if on.head_gate else torch.ones(t_count, config.heads)
     outputs = []
     for head in range(config.heads):
         shared = head // (config.heads // kv)
-        q = 1.3 * rms(q_all[:, head * c : (head + 1) * c])
-        k = rms(k_all[:, shared * c : (shared + 1) * c])
+        q = config.query_scale * rms(q_all[:, head * c : (head + 1) * c], weights.get(f"{name}.query_gain"))
+        k = rms(k_all[:, shared * c : (shared + 1) * c], weights.get(f"{name}.key_gain"))
         v = v_all[:, shared * c : (shared + 1) * c]
-        if not is_global:
-            q = torch.stack([rotate(q[t], int(positions[t]), config.rope_theta) for t in range(t_count)])
-            k = torch.stack([rotate(k[t], int(positions[t]), config.rope_theta) for t in range(t_count)])
+        if not is_global or on.global_positions:
+            turn = (config.rope_theta, on.rotary_share)
+            q = torch.stack([rotate(q[t], int(positions[t]), *turn) for t in range(t_count)])
+            k = torch.stack([rotate(k[t], int(positions[t]), *turn) for t in range(t_count)])
         rows = []
         for t in range(t_count):
             keys = [s for s in range(t + 1) if segments[s] == segments[t] and (is_global or t - s < config.window)]
@@ -77,7 +82,8 @@ def attention(u, weights: Weights, name: str, config: ModelConfig, layer: int, s
             shares = torch.exp(scores - scores.max())
             shares = shares / shares.sum()
             y = sum(share * v[s] for share, s in zip(shares, keys, strict=True))
-            y = y - (y @ v[t]) / (v[t] @ v[t] + 1e-6) * v[t]
+            if on.exclusive_attention:
+                y = y - (y @ v[t]) / (v[t] @ v[t] + 1e-6) * v[t]
             rows.append(gate[t, head] * y)
         outputs.append(torch.stack(rows))
     return torch.cat(outputs, dim=1) @ weights[f"{name}.output"].T
@@ -96,14 +102,17 @@ def mixture(m, weights: Weights, name: str, config: ModelConfig):
         ranked = sorted(range(config.experts), key=lambda e: float(-(logits[t, e] + bias[e]).detach()))
         chosen, threshold = ranked[: config.experts_per_token], ranked[config.experts_per_token]
         margins.append(logits[t] - (logits[t, threshold] + bias[threshold]))
-        shares = torch.stack([sigmoid(logits[t, e]) for e in chosen])
-        shares = 2.5 * shares / shares.sum()
-        z = rms(weights[f"{name}.latent_down"] @ m[t], weights[f"{name}.latent_gain"])
+        softmax = config.features.combine_weights == "softmax"
+        share_of = torch.softmax(logits[t], 0) if softmax else sigmoid(logits[t])
+        shares = torch.stack([share_of[e] for e in chosen])
+        shares = config.routing_scale * shares / shares.sum()
+        latent = config.features.latent_projection
+        z = rms(weights[f"{name}.latent_down"] @ m[t], weights[f"{name}.latent_gain"]) if latent else m[t]
         total = torch.zeros_like(z)
         for share, e in zip(shares, chosen, strict=True):
             gate, up = weights[f"{name}.experts.gate_up"][e].chunk(2)
             total = total + share * swiglu(z, gate, up, weights[f"{name}.experts.down"][e])
-        rows.append(weights[f"{name}.latent_up"] @ total)
+        rows.append(weights[f"{name}.latent_up"] @ total if latent else total)
     return torch.stack(rows), torch.stack(margins)
 
 
@@ -119,17 +128,19 @@ def shared_experts(m, weights: Weights, name: str, config: ModelConfig):
 
 def logits_of(tokens, segments, positions, weights: Weights, config: ModelConfig):
     """One sequence [T] -> [T, V]."""
-    x = norm(weights["embedding.weight"][tokens], weights, "embedding_norm")
+    x = weights["embedding.weight"][tokens]
+    if config.features.embedding_norm:
+        x = norm(x, weights, "embedding_norm")
     for i in range(config.layers):
         block = f"blocks.{i}"
         y = attention(
             norm(x, weights, f"{block}.attention_norm"), weights, f"{block}.attention", config, i, segments, positions
         )
-        x = x + convolve(y, weights[f"{block}.attention_convolution.taps"], segments)
+        x = x + convolve(y, weights.get(f"{block}.attention_convolution.taps"), segments)
         m = norm(x, weights, f"{block}.moe_norm")
         routed, _ = mixture(m, weights, f"{block}.moe", config)
-        y = routed + shared_experts(m, weights, f"{block}.shared", config)
-        x = x + convolve(y, weights[f"{block}.moe_convolution.taps"], segments)
+        y = routed + shared_experts(m, weights, f"{block}.shared", config) if config.shared_experts else routed
+        x = x + convolve(y, weights.get(f"{block}.moe_convolution.taps"), segments)
     return norm(x, weights, "output_norm") @ weights["head.weight"].T
 
 

@@ -56,7 +56,7 @@ def lively(config: ModelConfig = SMALL, dtype: torch.dtype = torch.float64, seed
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in list(model.named_parameters()) + list(model.named_buffers()):
-            if name.rsplit(".", 1)[-1] in ("taps", "gain", "latent_gain", "head_gate", "bias"):
+            if name.endswith(("gain", ".taps", ".head_gate", ".bias")):
                 tensor += 0.3 * torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(dtype)
             elif tensor.is_floating_point() and name.rsplit(".", 1)[-1] in (
                 "weight",

@@ -1,12 +1,14 @@
 """The whole model against the slow reference, and what must hold of it whatever the weights."""
 
 import math
+from dataclasses import fields, replace
 
 import pytest
 import torch
 
 from marin.model.accounting import total_parameters
 from marin.model.config import AttentionBackend, ComputeConfig, ModelConfig
+from marin.model.features import CombineWeights, Features
 from marin.model.transformer import Transformer
 from tests.model import reference
 from tests.model.small import SMALL, lively, packed
@@ -27,25 +29,54 @@ def reference_loss(weights, batch, config=SMALL):
     return nll, z, count
 
 
-def test_loss_and_every_gradient_equal_the_equations_in_float64():
-    model, batch = lively(), packed()
+def check_equal_to_the_equations(config):
+    model, batch = lively(config), packed()
     sums = model(**batch)
     (sums.total_sum / sums.token_count).backward()
 
     weights = {n: t.detach().clone().requires_grad_() for n, t in model.named_parameters()}
     buffers = {n: t.detach().clone() for n, t in model.named_buffers()}
-    nll, z, count = reference_loss(weights | buffers, batch)
+    nll, z, count = reference_loss(weights | buffers, batch, config)
     ((nll + 1e-4 * z) / count).backward()
 
     assert sums.nll_sum.dtype == torch.float64
     assert int(sums.token_count) == count
-    assert float(sums.nll_sum) == pytest.approx(float(nll), rel=1e-12)
-    assert float(sums.z_sum) == pytest.approx(float(z), rel=1e-12)
+    assert float(sums.nll_sum) == pytest.approx(float(nll.detach()), rel=1e-12)
+    assert float(sums.z_sum) == pytest.approx(float(z.detach()), rel=1e-12)
     for name, parameter in model.named_parameters():
         expected = weights[name].grad
         difference = (parameter.grad - expected).norm() / expected.norm().clamp(min=1e-12)
         assert float(difference) < 1e-10, name
         assert float(expected.norm()) > 0, f"{name} takes no part"
+    return model
+
+
+def test_loss_and_every_gradient_equal_the_equations_in_float64():
+    check_equal_to_the_equations(SMALL)
+
+
+SWITCHES = (
+    {"gated_norm": False, "combine_weights": CombineWeights.SOFTMAX},
+    {"embedding_norm": False, "query_key_gain": True, "rotary_share": 0.25},
+    {"short_convolution": False, "global_positions": True, "rotary_share": 1.0},
+    {"exclusive_attention": False, "rotary_share": 0.0},
+    {"head_gate": False, "latent_projection": False},
+    {"exclusive_attention": False, "head_gate": False},
+)
+
+
+@pytest.mark.parametrize("switched", SWITCHES, ids=lambda switched: "+".join(switched))
+def test_every_switch_changes_loss_and_gradients_as_the_equations_do(switched):
+    sizes = {"layers": 2, "global_every": 2}
+    if not switched.get("latent_projection", True):
+        sizes |= {"latent_width": SMALL.width, "shared_experts": 0}
+    config = replace(SMALL, features=Features(**switched), **sizes)
+    model = check_equal_to_the_equations(config)
+    assert sum(p.numel() for p in model.parameters()) + 2 * config.experts == total_parameters(config)
+
+
+def test_every_switch_is_tried():
+    assert {name for switched in SWITCHES for name in switched} == {field.name for field in fields(Features)}
 
 
 def test_fp32_model_agrees_with_the_equations_to_rounding():
