@@ -157,7 +157,7 @@ def grouped_experts(
     """
     ends = counts_E.cumsum(0).to(torch.int32)
     behind = None if exact else (torch.arange(rows_RL.shape[0], device=rows_RL.device) >= ends[-1]).unsqueeze(1)
-    rows_RL = apply(_Behind, rows_RL, behind, False)
+    rows_RL = apply(_Behind, rows_RL.contiguous(), behind, False)
     inner_RF = swiglu(F.grouped_mm(rows_RL, gate_up_EFL.transpose(1, 2), offs=ends))
     y: Tensor = apply(_Behind, F.grouped_mm(inner_RF, down_EFL, offs=ends), behind, True)
     return y

@@ -7,13 +7,11 @@ import torch
 from torch.autograd import gradcheck
 
 from marin.model.balancing import add_to_histogram, exceeded_by, sign_bias, widened
-from marin.model.config import Balancing, BalancingConfig, ExpertBackend
+from marin.model.config import Balancing, BalancingConfig
 from marin.model.dispatch import Dispatched, LocalDispatcher
-from marin.model.experts import choose_experts, grouped_experts, loop_experts
 from marin.model.outputs import LocalReducer
 from marin.model.router import Router, finish_step
 from marin.model.transformer import Transformer
-from tests.model import reference
 from tests.model.small import SMALL, lively, packed
 
 F64 = torch.float64
@@ -219,44 +217,3 @@ def test_dispatch_and_combine_are_the_weighted_sum_over_chosen_experts():
     expected = torch.stack([sum(weights[n, j] * scale[experts[n, j]] * x[n] for j in range(3)) for n in range(7)])
     torch.testing.assert_close(through(x, weights), expected)
     assert gradcheck(through, (x, weights))
-
-
-@pytest.mark.parametrize("counts", [[3, 0, 4, 2], [0, 0, 9, 0], [0, 0, 0, 0]])
-def test_experts_with_and_without_rows(counts: list[int]):
-    rows = random(sum(counts), 8).requires_grad_()
-    gate_up, down = random(4, 24, 8, seed=1).requires_grad_(), random(4, 12, 8, seed=2).requires_grad_()
-    counts_E = torch.tensor(counts)
-    y = loop_experts(rows, gate_up, down, counts_E)
-    owner = torch.repeat_interleave(torch.arange(4), counts_E).tolist()
-    expected = [reference.swiglu(rows[i], *gate_up[e].chunk(2), down[e]) for i, e in enumerate(owner)]
-    if expected:
-        torch.testing.assert_close(y, torch.stack(expected))
-        assert gradcheck(lambda *a: loop_experts(*a, counts_E), (rows, gate_up, down))
-    y.sum().backward()
-    for e, count in enumerate(counts):
-        if not count:
-            assert not gate_up.grad[e].any()
-            assert not down.grad[e].any()
-
-
-def test_grouped_product_equals_the_loop_with_gradients():
-    counts_E = torch.tensor([3, 0, 4, 2])
-    inputs = [random(9, 8).float(), random(4, 24, 8, seed=1).float(), random(4, 12, 8, seed=2).float()]
-    results = []
-    for compute in (loop_experts, grouped_experts):
-        leaves = [x.clone().requires_grad_() for x in inputs]
-        y = compute(*leaves, counts_E)
-        y.sum().backward()
-        results.append([y.detach(), *(x.grad for x in leaves)])
-    for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
-
-
-def test_expert_back_end_follows_device_type_and_shape():
-    auto, grouped = ExpertBackend.AUTO, ExpertBackend.GROUPED
-    assert choose_experts(auto, "cuda", torch.bfloat16, 64, 64) is grouped
-    assert choose_experts(auto, "cuda", torch.float32, 64, 64) is ExpertBackend.LOOP
-    assert choose_experts(auto, "cuda", torch.bfloat16, 60, 64) is ExpertBackend.LOOP
-    assert choose_experts(auto, "cpu", torch.float32, 64, 64) is ExpertBackend.LOOP
-    with pytest.raises(ValueError, match="multiples of 16 bytes"):
-        choose_experts(grouped, "cuda", torch.bfloat16, 60, 64)
