@@ -39,3 +39,12 @@ def exchange_times(delay: float) -> dict[str, Any]:
             "last": clock.last,
             "gradient": x.grad.tolist() if x.grad is not None else None,
         }
+
+
+def run_with_secret(task: Any, variable: str, value: str) -> Any:
+    """A toy run whose step was given a secret."""
+    from marin.execution.secrets import SecretValues, available
+    from tests.training.toy import train_toy
+
+    with available(SecretValues({variable: value})):
+        return train_toy(task)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
-import json
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,6 +15,7 @@ from marin.execution import StepError
 from marin.training.watch.evaluation import Change, Judge, evaluate
 from marin.training.watch.rules import PACKAGED, parse_rules, read_rules
 from marin.training.watch.webhook import Webhook
+from tests.training.watch.receiver import Receiver
 
 RULES = read_rules()
 Line = dict[str, Any]
@@ -184,30 +182,6 @@ def test_a_fault_of_the_rules_is_named_by_rule_and_field() -> None:
     assert "rule number 1: it is no table" in faults("loss > 1")  # type: ignore[arg-type]  # what a person may write
     with pytest.raises(StepError, match="`schema` is not 2"):
         parse_rules({**good, "schema": 1}, "old.yaml")
-
-
-class Receiver:
-    """A web server on loopback that answers with the given codes, then 200."""
-
-    def __init__(self, codes: list[int], delay: float = 0.0) -> None:
-        self.received: list[dict[str, Any]] = []
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                time.sleep(delay)
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                code = codes.pop(0) if codes else 200
-                if code == 200:
-                    outer.received.append(json.loads(body))
-                self.send_response(code)
-                self.end_headers()
-
-            def log_message(self, *arguments: Any) -> None: ...
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/hooks/very-secret"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
+from marin.execution import Secret
 from marin.parallel.config import ParallelPlan, Recompute
 from marin.training.watch.config import OnDifference, WatchConfig
 from marin.training.watch.live import read_live
@@ -17,6 +20,8 @@ from tests.training.test_loop import curve
 from tests.training.toy import ToyResult, ToyTask, toy_training, train_toy
 from tests.training.watch.disturbances import Dies, Drifts
 from tests.training.watch.processes import started
+from tests.training.watch.ranks import run_with_secret
+from tests.training.watch.receiver import Receiver
 
 WATCH = WatchConfig(activations_every=4, norms_every=3, checksums_every=2)
 REPLICAS = ParallelPlan(dp_replicate=2)
@@ -128,6 +133,23 @@ def test_equal_copies_are_compared_and_one_lost_bit_ends_the_run_by_name(tmp_pat
     assert different[0] == 0
     assert min(different[1:]) >= 1
     assert lines[1]["checksums"]["compared"] > 20, "every parameter and the routers' biases"
+
+
+def test_alerts_of_a_run_reach_the_webhook_whose_url_is_a_secret(tmp_path: Path) -> None:
+    rule = {"kind": "limit", "severity": "page", "when": "always", "why": "a test", "metric": "loss", "above": 0.0}
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(yaml.safe_dump({"schema": 2, "alerts": [{"name": "any_loss", **rule}]}))
+    receiver = Receiver([])
+    watch = replace(WATCH, alerts=str(rules), webhook=Secret("HOOK"))
+    task = ToyTask(str(tmp_path / "run"), plan=ParallelPlan(), watched=True, training=toy_training(watch=watch))
+    try:
+        shared_pool().run(functools.partial(run_with_secret, variable="HOOK", value=receiver.url), task, 1)
+    finally:
+        receiver.server.shutdown()
+        receiver.server.server_close()
+    (message,) = receiver.received
+    assert (message["alert"], message["state"], message["step"]) == ("any_loss", "fired", 1)
+    assert message["text"].startswith("toy: alert any_loss (page) at step 1: always; it is ")
 
 
 def test_the_lines_since_the_last_checkpoint_outlive_the_process(tmp_path: Path) -> None:
