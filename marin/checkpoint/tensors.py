@@ -77,7 +77,9 @@ def first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """Name of the first tensor whose part on this rank holds a NaN or an infinity, None when all are finite."""
     for name, tensor in tensors.items():
         local = local_part(tensor)
-        if local.is_floating_point() and not bool(torch.isfinite(local).all()):
+        if not local.is_floating_point() or bool(torch.isfinite(local.sum())):
+            continue  # a NaN or an infinity never adds up to a finite sum, and a sum is ten times cheaper
+        if not bool(torch.isfinite(local).all()):
             return name
     return None
 
