@@ -10,6 +10,7 @@ Shape letters: see `marin.model.outputs`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from marin.model.autograd import apply
 from marin.model.block import Block
 from marin.model.config import ComputeConfig, ExpertBackend, ModelConfig
+from marin.model.convolution import ShortConvolution
 from marin.model.dispatch import Dispatched, Order, gather, sort_by_expert, spread
 from marin.model.loss import chunk_for
 from marin.model.packing import Packing
@@ -90,6 +92,7 @@ class _Run:
         return kept, live.peak
 
     def _build(self, config: ModelConfig) -> Transformer:
+        on_cuda = self.device_type == "cuda"
         chunk = chunk_for(self.compute.loss_chunk, self.device_type)
         compute = replace(self.compute, experts=ExpertBackend.LOOP, loss_chunk=chunk)
         moved = _Moved(self.plan.ep, self.imbalance)
@@ -100,10 +103,14 @@ class _Run:
                 for name, parameter in list(block.moe.experts.named_parameters()):
                     here = parameter.detach()[: config.experts // self.plan.ep].clone()
                     block.moe.experts.register_parameter(name, nn.Parameter(here))
-                block.attention.attend = _fused if self.device_type == "cuda" else _in_blocks
+                block.attention.attend = _fused if on_cuda else _in_blocks
+        for module in model.modules():
+            if isinstance(module, ShortConvolution) and not on_cuda:
+                module.forward = partial(_one_pass, module)  # type: ignore[method-assign]  # a stand-in
         _widen(model)
-        # Counting needs values, and leaves nothing behind but the routers' own counters.
-        model.eval()
+        for router in model.routers():
+            # Counting needs values, and leaves nothing behind but the routers' own counters.
+            router.eval()
         apply_recompute(model, self.recompute, exchanges=self.plan.ep > 1)
         return model
 
@@ -183,5 +190,25 @@ def _in_blocks(q: Tensor, k: Tensor, v: Tensor, packing: Packing, window: int | 
     # Keys of a block of queries when a row is one document; several hide some.
     spans = [min(s + size, length) - (0 if window is None else max(0, s - window + 1)) for s in starts]
     pairs = sum(min(size, length - s) * span for s, span in zip(starts, spans, strict=True))
-    y: Tensor = apply(_Attention, q, k, v, (q.shape[0], q.shape[2], pairs), q.dtype)
+    # Beside the probabilities, a copy of the output block by block.
+    y: Tensor = apply(_Attention, q, k, v, (q.shape[0], q.shape[2], pairs + length * q.shape[3]), q.dtype)
+    return y
+
+
+class _OnePass(torch.autograd.Function):
+    """What the convolution keeps and makes on the CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, taps: Tensor) -> Tensor:
+        ctx.save_for_backward(x, taps)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, taps = ctx.saved_tensors
+        return torch.empty_like(x), torch.empty_like(taps)
+
+
+def _one_pass(convolution: ShortConvolution, x: Tensor, packing: Packing, channels: int | None = None) -> Tensor:
+    y: Tensor = apply(_OnePass, x, convolution.taps if channels is None else convolution.taps[:, :channels])
     return y
