@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
+from marin.model.capacity import CapacityDispatcher
+from marin.model.dispatch import LocalDispatcher
 from marin.model.transformer import Transformer
 from marin.optim import matrix_exchange, muonh
 from marin.optim.build import build_optimizer
@@ -27,6 +29,7 @@ from marin.parallel.reduction import MeshReducer
 from marin.parallel.sharding import local_of
 from tests.model.small import SMALL, packed
 from tests.parallel.divided_matrices import DividedMatrices, divided_matrices
+from tests.parallel.limited_exchange import LimitedAnswers, limited_answers
 
 CONFIG = replace(SMALL, experts=8, layers=2)
 SEQUENCES = 8
@@ -45,8 +48,10 @@ class Scenario:
     """The router's bias sends every token to the experts of the first ranks."""
     optimizer: str = "sgd"
     steps: int = 2
-    sizes: tuple[tuple[str, int], ...] = ()
+    sizes: tuple[tuple[str, Any], ...] = ()
     """Fields of the model that differ from `CONFIG`."""
+    label: str = ""
+    """Word for `sizes` in the name."""
 
     @property
     def name(self) -> str:
@@ -54,7 +59,7 @@ class Scenario:
         plan = self.plan
         words = [f"replicate{plan.dp_replicate}-shard{plan.dp_shard}-ep{plan.ep}", str(self.dtype).split(".")[-1]]
         words += [self.recompute.value, f"micro{self.micro_batches}", self.optimizer] + ["starved"] * self.starved
-        words += [f"{name}{size}" for name, size in self.sizes]
+        words += [self.label] if self.label else [f"{name}{size}" for name, size in self.sizes]
         return "-".join(words)
 
 
@@ -117,14 +122,16 @@ def half_step(recompute: Recompute = Recompute.FULL) -> HalfStep:
     )
 
 
-def everything_on_two(scenarios: list[Scenario]) -> tuple[dict[str, Difference], HalfStep, DividedMatrices]:
+def everything_on_two(
+    scenarios: list[Scenario],
+) -> tuple[dict[str, Difference], HalfStep, LimitedAnswers, DividedMatrices]:
     """All that two ranks are asked, in one start of processes."""
-    return differences(scenarios), half_step(), divided_matrices()
+    return differences(scenarios), half_step(), limited_answers(), divided_matrices()
 
 
-def everything_on_four(scenarios: list[Scenario]) -> tuple[dict[str, Difference], DividedMatrices]:
+def everything_on_four(scenarios: list[Scenario]) -> tuple[dict[str, Difference], LimitedAnswers, DividedMatrices]:
     """All that four ranks are asked."""
-    return differences(scenarios), divided_matrices()
+    return differences(scenarios), limited_answers(), divided_matrices()
 
 
 def _wake(model: Transformer, starved: bool) -> None:
@@ -144,7 +151,9 @@ def _wake(model: Transformer, starved: bool) -> None:
 
 def _step(model: Transformer, batches: list[dict[str, Any]], tokens: int) -> torch.Tensor:
     total = torch.zeros((), dtype=torch.float64)
-    for batch in batches:
+    for number, batch in enumerate(batches, 1):
+        for router in model.routers():
+            router.is_last_micro_batch = number == len(batches)
         sums = model(**batch)
         loss = sums.total_sum / tokens
         loss.backward()
@@ -159,7 +168,9 @@ def _difference(scenario: Scenario) -> Difference:
     reducer = MeshReducer(meshes)
     _wake(model, scenario.starved)
     optimizer = _optimizer(model, scenario.optimizer)
-    alone = _alone(scenario.sizes, scenario.dtype, scenario.starved, scenario.optimizer)
+    # What a capacity drops depends on who shares the experts.
+    senders = 1 if config.balancing.capacity is None else scenario.plan.ep
+    alone = _alone(scenario.sizes, scenario.dtype, scenario.starved, scenario.optimizer, senders)
     found: dict[str, float] = dict.fromkeys(("loss", "gradient", "norm", "bias", "weight", "clipped"), 0.0)
     found["first_gradient"] = float("nan")
     worst, missing, orthogonalised = "", set(), 0
@@ -192,6 +203,7 @@ def _difference(scenario: Scenario) -> Difference:
         orthogonalised = sum(counts)
         statistics = model.update_router_bias(reducer)
         assert torch.equal(statistics.load_LE, expected.load_LE)
+        assert statistics.dropped == expected.dropped
         assert statistics.tokens == whole["tokens_BT"].numel()
         for router, bias in zip(model.routers(), expected.biases, strict=True):
             found["bias"] = max(found["bias"], float((router.bias.double() - bias.double()).abs().max()))
@@ -216,14 +228,19 @@ class AloneStep:
     norm: float
     group_norms: tuple[dict[str, float], ...]
     load_LE: torch.Tensor
+    dropped: int
     biases: tuple[torch.Tensor, ...]
     weights: dict[str, torch.Tensor]
 
 
 @cache
-def _alone(sizes: tuple[tuple[str, int], ...], dtype: torch.dtype, starved: bool, optimizer: str) -> list[AloneStep]:
+def _alone(
+    sizes: tuple[tuple[str, Any], ...], dtype: torch.dtype, starved: bool, optimizer: str, senders: int
+) -> list[AloneStep]:
     """Three steps: the same for every plan, and for any micro-batches to rounding."""
     model = build_model(replace(CONFIG, **dict(sizes)), seed=3, dtype=dtype)
+    if (capacity := model.config.balancing.capacity) is not None:
+        model.set_dispatcher(CapacityDispatcher(capacity, senders), LocalDispatcher())
     _wake(model, starved)
     rule = _optimizer(model, optimizer)
     steps = []
@@ -235,10 +252,11 @@ def _alone(sizes: tuple[tuple[str, int], ...], dtype: torch.dtype, starved: bool
         clip_gradients(model, norm, 0.5 * float(norm))
         rule.step()
         rule.zero_grad()
-        load_LE = model.update_router_bias().load_LE
+        statistics = model.update_router_bias()
+        load_LE, dropped = statistics.load_LE, statistics.dropped
         biases = tuple(router.bias.clone() for router in model.routers())
         weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-        steps.append(AloneStep(float(loss), gradients, float(norm), group_norms, load_LE, biases, weights))
+        steps.append(AloneStep(float(loss), gradients, float(norm), group_norms, load_LE, dropped, biases, weights))
     return steps
 
 
