@@ -20,26 +20,29 @@ from marin.model.autograd import apply
 
 
 class _LoopExperts(torch.autograd.Function):
-    """One product after the other into one buffer; elementwise work once for all experts."""
+    """One expert after the other, all its steps while its rows are in the caches; buffers between steps are used again.
+
+    Kept for the backward pass is what goes into the activation; what comes out is made again from it.
+    """
 
     @staticmethod
     def forward(ctx: Any, rows_RL: Tensor, gate_up_EFL: Tensor, down_EFL: Tensor, counts: list[int]) -> Tensor:
         spans, used = _spans(counts)
         up_RF = rows_RL.new_empty(used, gate_up_EFL.shape[1])
-        for e, start, stop in spans:
-            torch.mm(rows_RL[start:stop], gate_up_EFL[e].t(), out=up_RF[start:stop])
-        inner_RF = swiglu_forward(up_RF)
+        inner_MF = rows_RL.new_empty(max(counts, default=0), down_EFL.shape[1])
         y_RL = torch.empty_like(rows_RL, memory_format=torch.contiguous_format)
         y_RL[used:].zero_()
         for e, start, stop in spans:
-            torch.mm(inner_RF[start:stop], down_EFL[e], out=y_RL[start:stop])
-        ctx.save_for_backward(rows_RL, gate_up_EFL, down_EFL, up_RF, inner_RF)
+            up, inner = up_RF[start:stop], inner_MF[: stop - start]
+            torch.mm(rows_RL[start:stop], gate_up_EFL[e].t(), out=up)
+            torch.mm(swiglu_forward(up, out=inner), down_EFL[e], out=y_RL[start:stop])
+        ctx.save_for_backward(rows_RL, gate_up_EFL, down_EFL, up_RF)
         ctx.counts = counts
         return y_RL
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        rows_RL, gate_up_EFL, down_EFL, up_RF, inner_RF = ctx.saved_tensors
+        rows_RL, gate_up_EFL, down_EFL, up_RF = ctx.saved_tensors
         grad_y = grads[0].contiguous()
         spans, used = _spans(ctx.counts)
         grad_gate_up = torch.empty_like(gate_up_EFL, memory_format=torch.contiguous_format)
@@ -48,16 +51,19 @@ class _LoopExperts(torch.autograd.Function):
             if not count:
                 grad_gate_up[e].zero_()
                 grad_down[e].zero_()
-        grad_inner = torch.empty_like(inner_RF)
-        for e, start, stop in spans:
-            torch.mm(grad_y[start:stop], down_EFL[e].t(), out=grad_inner[start:stop])
-            torch.mm(inner_RF[start:stop].t(), grad_y[start:stop], out=grad_down[e])
-        grad_up = swiglu_backward(grad_inner, up_RF)
+        longest = max(ctx.counts, default=0)
+        inner_MF = grad_y.new_empty(longest, down_EFL.shape[1])
+        grad_inner_MF, grad_up_MF = torch.empty_like(inner_MF), grad_y.new_empty(longest, up_RF.shape[1])
         grad_rows = torch.empty_like(rows_RL, memory_format=torch.contiguous_format)
         grad_rows[used:].zero_()
         for e, start, stop in spans:
-            torch.mm(grad_up[start:stop], gate_up_EFL[e], out=grad_rows[start:stop])
-            torch.mm(grad_up[start:stop].t(), rows_RL[start:stop], out=grad_gate_up[e])
+            row, grad, up = rows_RL[start:stop], grad_y[start:stop], up_RF[start:stop]
+            inner, grad_inner, grad_up = (x[: stop - start] for x in (inner_MF, grad_inner_MF, grad_up_MF))
+            torch.mm(grad, down_EFL[e].t(), out=grad_inner)
+            swiglu_backward(grad_inner, up, out=grad_up, inner=inner)
+            torch.mm(inner.t(), grad, out=grad_down[e])
+            torch.mm(grad_up, gate_up_EFL[e], out=grad_rows[start:stop])
+            torch.mm(grad_up.t(), row, out=grad_gate_up[e])
         return grad_rows, grad_gate_up, grad_down, None
 
 
