@@ -35,9 +35,11 @@ WARCS = f"s3://commoncrawl/crawl-data/{DUMP}/segments/*/warc/*.warc.gz"
 WIKIPEDIA_DUMP = "20261101"
 TOPICS = 40
 QUALITY_BUCKETS = 5
+PERMANENT_STEPS = 6_000
+ROLLING_MINUTES = 10.0
 
 
-def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, checkpoint_steps: int) -> Scale:
+def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int) -> Scale:
     model = ModelConfig.rung(rung)
     batch = LADDER_BATCH[rung]
     steps = rung_steps(model, batch)
@@ -74,7 +76,9 @@ def _scale(rung: str, *, fleet: Fleet, plan: ParallelPlan, micro_batch: int, che
             micro_batch_sequences=micro_batch,
             parallel=plan,
             recompute=Recompute.FULL,
-            checkpoints=CheckpointPolicy(every_steps=checkpoint_steps),
+            checkpoints=CheckpointPolicy(
+                every_steps=None, every_minutes=ROLLING_MINUTES, permanent_every_steps=PERMANENT_STEPS
+            ),
         ),
         fleet=fleet,
         evaluation=EvaluationConfig(
@@ -93,7 +97,7 @@ def node() -> Scale:
         memory_gb_per_node=1_024,
         accelerator="H100",
     )
-    return _scale("d768", fleet=fleet, plan=ParallelPlan(dp_shard=8, ep=8), micro_batch=16, checkpoint_steps=500)
+    return _scale("d768", fleet=fleet, plan=ParallelPlan(dp_shard=8, ep=8), micro_batch=16)
 
 
 def hero() -> Scale:
@@ -111,5 +115,4 @@ def hero() -> Scale:
         fleet=fleet,
         plan=ParallelPlan(dp_replicate=11, dp_shard=64, ep=64),
         micro_batch=1,
-        checkpoint_steps=200,
     )

@@ -172,8 +172,9 @@ class Saver:
     def wait(self, limit_seconds: float | None = None) -> None:
         """Until the last state is saved. Raises CheckpointError when that fails for good, or for `limit_seconds`."""
         started = self._now()
-        with self._loop.clock.phase("checkpoint"):
-            while self._background.busy:
+        while self._background.busy:
+            with self._loop.clock.phase("checkpoint"):  # a wait for another attempt is progress, one that hangs is not
+                self.settle()
                 self._background.pause()
                 self._look(past_limit=limit_seconds is not None and self._now() - started > limit_seconds)
 
