@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -36,6 +37,15 @@ def blocks(page: Path) -> list[Block]:
         language, _, words = match["info"].strip().partition(" ")
         found.append(Block(page, text.count("\n", 0, match.start()) + 1, language, words.strip(), match["body"]))
     return found
+
+
+def python_of(page: Path) -> dict[str, Any]:
+    """What the Python blocks of a page define, run one after the other."""
+    names: dict[str, Any] = {}
+    for block in blocks(page):
+        if block.language == "python":
+            exec(compile(block.body, block.place, "exec"), names)
+    return names
 
 
 def prose(page: Path) -> str:

@@ -14,6 +14,7 @@ from marin.checkpoint.artifacts import Checkpoint
 from marin.checkpoint.config import CheckpointPolicy
 from marin.checkpoint.loading import load_model
 from marin.execution import Fleet, derive_seed, materialise
+from marin.execution.artifact import call_of
 from marin.optim.config import OptimizerConfig
 from marin.tokens.mixture.artifacts import Mixture
 from marin.tokens.mixture.config import MixtureConfig
@@ -26,6 +27,7 @@ from marin.training.preflight import init_faults
 from marin.training.steps import pretrain
 from marin.training.tensors import on_device
 from tests.checkpoint.holder import holder
+from tests.docs.pages import ROOT, python_of
 from tests.tokens.building import written_shards
 from tests.training.rank_pool import RankFailed, shared_pool
 from tests.training.test_loop import SAME_EVERYWHERE
@@ -41,6 +43,7 @@ PARENT = TrainingConfig(
     checkpoints=CheckpointPolicy(every_steps=None, permanent_every_steps=4, rehearse=False),
 )
 CONTINUED = InitConfig(at_step=8, schedule=Take.CONTINUED, data=Take.CONTINUED)
+ANOTHER_MIXTURE = InitConfig(may_differ=("mixture",))
 ANNEALING = replace(PARENT, steps=4, warmup_share=0.0, final_share=0.0)
 
 
@@ -139,10 +142,24 @@ def test_with_everything_continued_it_is_the_same_run_bit_for_bit_also_when_it_i
     }
 
 
+def test_the_runs_of_the_page_are_those_that_are_tested_here(family: Family) -> None:
+    page = python_of(ROOT / "docs" / "how-to" / "continue-a-run.md")
+    inputs = (family.job.heldout, fixed_tokenizer(VOCABULARY), toy_model(), PARENT)
+    annealed = call_of(page["annealed"](family.parent, family.other, *inputs))
+    longer = call_of(page["longer"](family.parent, family.job.mixture, *inputs))
+    assert annealed is not None
+    assert longer is not None
+    assert (annealed.arguments["training"], annealed.arguments["init_config"]) == (ANNEALING, ANOTHER_MIXTURE)
+    assert longer.arguments["init_config"] == InitConfig(data=Take.CONTINUED)
+    for call in (annealed, longer):
+        job = TrainingJob(**{name: value for name, value in call.arguments.items() if name != "tokenizer"})
+        assert init_faults(job) == []
+
+
 def test_annealing_takes_weights_and_optimizer_to_another_mixture_and_a_schedule_of_its_own(
     family: Family, tmp_path: Path
 ) -> None:
-    config = InitConfig(may_differ=("mixture",))
+    config = ANOTHER_MIXTURE
     kept = lived(family.child(ANNEALING, config, family.other), tmp_path / "kept")
     alone = lived(family.child(ANNEALING, replace(config, optimizer=Take.FRESH), family.other), tmp_path / "alone")
     assert [line["step"] for line in kept.lines] == [1, 2, 3, 4]

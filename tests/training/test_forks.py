@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 
@@ -15,28 +14,20 @@ from marin.checkpoint.artifacts import Checkpoint
 from marin.checkpoint.loading import load_model
 from marin.execution import Fleet, StepError, make_plan, materialise
 from marin.storage import open_store
-from marin.training.continuation import InitConfig, Take
-from marin.training.fork import CURVES, ForkComparison, compare_forks
+from marin.training.config import TrainingConfig
+from marin.training.fork import CURVES, ForkComparison
 from marin.training.permanent import checkpoint_of, identity_of
 from marin.training.side_by_side import summary
 from marin.training.steps import pretrain
+from tests.docs.pages import ROOT, python_of
 from tests.training.test_continuation import PARENT
 from tests.training.test_pretrain import fixed_tokenizer, heldout_of, mixture_of
 from tests.training.toy import VOCABULARY, toy_model
 
-SAME = InitConfig(schedule=Take.CONTINUED, data=Take.CONTINUED)
-TRIAL = replace(PARENT, end_step=10)
 
-
-def run_of(training: Any, init: Checkpoint | None = None, config: InitConfig = InitConfig()) -> Checkpoint:
-    graph = pretrain(mixture_of(), heldout_of(), fixed_tokenizer(VOCABULARY), toy_model(), training, init, config)
-    return graph.on(Fleet())
-
-
-def forked(name: str, training: Any, *may_differ: str) -> Checkpoint:
-    """A trial from step 8 of the run, which the graph does not wait for."""
-    config = replace(SAME, may_differ=may_differ, name=name)
-    return run_of(training, checkpoint_of(run_of(PARENT), 8), config)
+def run_of(training: TrainingConfig) -> Checkpoint:
+    """The run, on one rank."""
+    return pretrain(mixture_of(), heldout_of(), fixed_tokenizer(VOCABULARY), toy_model(), training).on(Fleet())
 
 
 def contents(prefix: str) -> Iterator[tuple[str, str]]:
@@ -54,40 +45,41 @@ class Side:
     """What there was before the forks, and what came of them."""
 
     prefix: str
+    run: Checkpoint
     before: dict[str, str]
     comparison: ForkComparison
 
 
 @pytest.fixture(scope="module")
 def side(tmp_path_factory: pytest.TempPathFactory) -> Side:
+    """The trial of the page on changing a live run: two steps with and without clipping, from step 8."""
     prefix = str(tmp_path_factory.mktemp("forks"))
-    control = materialise(run_of(PARENT), prefix=prefix)
+    run = materialise(run_of(PARENT), prefix=prefix)
     before = dict(contents(prefix))
-    clipped = replace(TRIAL, gradient_clip=0.05)
-    forks = {"unchanged": forked("control", TRIAL), "clipped": forked("clip", clipped, "gradient_clip")}
-    comparison = materialise(compare_forks(control, forks), prefix=prefix)
-    return Side(prefix, before, comparison)
+    trial = python_of(ROOT / "docs" / "how-to" / "change-a-live-run.md")["trial"]
+    inputs = (mixture_of(), heldout_of(), fixed_tokenizer(VOCABULARY))
+    clipped = replace(PARENT, gradient_clip=0.05)
+    compared = trial(run_of(PARENT), 8, inputs, toy_model(), PARENT, clipped, ("gradient_clip",))
+    return Side(prefix, run, before, materialise(compared, prefix=prefix))
 
 
 def test_a_fork_without_a_change_repeats_the_run_bit_for_bit(side: Side) -> None:
     assert (side.comparison.first, side.comparison.last) == (9, 10)
-    unchanged = side.comparison.forks["unchanged"]
-    assert unchanged.identical
-    assert unchanged.same_batches
-    assert unchanged.largest_difference == 0
+    lines = [json.loads(text) for text in side.run.read("metrics.jsonl").splitlines()]
+    assert side.comparison.read_json("comparison.json")["control"] == [line["loss"] for line in lines[8:10]]
 
 
 def test_a_changed_fork_reads_the_same_batches_and_its_difference_is_that_of_the_metrics(side: Side) -> None:
-    clipped = side.comparison.forks["clipped"]
-    assert clipped.same_batches
-    assert not clipped.identical
+    changed = side.comparison.forks["changed"]
+    assert changed.same_batches
+    assert not changed.identical
     joined = side.comparison.read_json("comparison.json")
-    control, fork = joined["control"], joined["forks"]["clipped"]
+    control, fork = joined["control"], joined["forks"]["changed"]
     assert joined["steps"] == [9, 10]
     assert fork["loss"][0] == control[0]  # the same weights and the same batch: the change shows a step later
     assert fork["difference"] == [b - a for a, b in zip(control, fork["loss"], strict=True)]
-    assert clipped.mean_difference == pytest.approx(sum(fork["difference"]) / 2)
-    assert side.comparison.read(CURVES).count(b"<polyline") == 5
+    assert changed.mean_difference == pytest.approx(sum(fork["difference"]) / 2)
+    assert side.comparison.read(CURVES).count(b"<polyline") == 3
 
 
 def test_the_run_is_untouched_and_its_old_recipe_still_answers(side: Side) -> None:
