@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 import time
@@ -276,6 +277,15 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.fixture
+def no_log() -> Iterator[None]:
+    """Keeps torch's log of each tensor from piling up in the records of the test."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("no_log")
 def test_memory_of_saves_and_restores_is_one_copy_and_stays_flat(tmp_path: Path) -> None:
     run = holder(str(tmp_path))
     state: dict[str, Tensor] = {f"model.{n}": torch.rand(1 << 18) for n in range(8)}  # 8 MiB
