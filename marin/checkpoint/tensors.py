@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from marin.checkpoint.errors import CheckpointError
+from marin.parallel.parts import local_of
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -86,8 +87,7 @@ def first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:
 
 def local_part(tensor: Tensor) -> Tensor:
     """What this rank holds of a tensor, sharded or not, without communication."""
-    to_local = getattr(tensor, "to_local", None)
-    return to_local().detach() if to_local is not None else tensor.detach()
+    return local_of(tensor).detach()
 
 
 def _parameters(optimizer: Optimizer) -> Iterable[Tensor]:

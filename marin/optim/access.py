@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from marin.parallel.sharding import local_of
+from marin.parallel.parts import local_of
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate
 
 from marin.optim.access import Access, RuleOptimizer, gradient_of
-from marin.parallel.sharding import local_of
+from marin.parallel.parts import local_of
 
 DECAY_OF_BETA2 = -0.8
 """β₂ of step t is 1 − t to this power."""

@@ -16,7 +16,7 @@ from marin.optim.config import OptimizerConfig, OptimizerKind
 from marin.optim.host_state import Streamed
 from marin.optim.lion import Lion
 from marin.optim.three_groups import ThreeGroups
-from marin.parallel.sharding import local_of
+from marin.parallel.parts import local_of
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from marin.optim.access import resting_zeros
-from marin.parallel.sharding import local_of
+from marin.parallel.parts import local_of
 
 BUCKET_BYTES = 2**28
 """State that is on the device at a time; a parameter with more is a bucket of its own."""

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from marin.optim.access import Access, RuleOptimizer, gradient_of
-from marin.parallel.sharding import local_of
+from marin.parallel.parts import local_of
 
 
 class Lion(RuleOptimizer):

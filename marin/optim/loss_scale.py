@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from marin.optim.config import LossScaleConfig
-from marin.parallel.sharding import local_of
+from marin.parallel.parts import local_of
 
 
 class LossScale:

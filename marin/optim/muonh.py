@@ -23,7 +23,7 @@ from marin.optim.access import Access, gradient_of
 from marin.optim.dealing import ROUND_ELEMENTS, Matrix, Round, chunk, deal, split
 from marin.optim.hyperball import TINY, on_sphere, orthogonalise
 from marin.optim.matrix_exchange import MatrixExchange
-from marin.parallel.sharding import local_of
+from marin.parallel.parts import local_of
 
 
 @dataclass(frozen=True)

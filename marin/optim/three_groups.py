@@ -16,7 +16,7 @@ from marin.optim.access import Access, RuleOptimizer, gradient_of
 from marin.optim.dealing import ROUND_ELEMENTS
 from marin.optim.hyperball import TINY
 from marin.optim.muonh import MuonH
-from marin.parallel.sharding import local_of
+from marin.parallel.parts import local_of
 
 
 class ThreeGroups(RuleOptimizer):

@@ -11,8 +11,9 @@ from marin.model.transformer import Transformer
 from marin.parallel.compilation import compile_blocks
 from marin.parallel.config import OverlapConfig, Precision, Recompute
 from marin.parallel.meshes import Meshes
+from marin.parallel.parts import own_rows
 from marin.parallel.recompute import apply_recompute
-from marin.parallel.sharding import own_rows, parallelise
+from marin.parallel.sharding import parallelise
 
 
 def build_model(

@@ -18,7 +18,8 @@ from marin.parallel.activations import Activations, activations
 from marin.parallel.compat import fake_process_group
 from marin.parallel.config import OverlapConfig, ParallelPlan, Precision, Recompute
 from marin.parallel.meshes import build_meshes
-from marin.parallel.sharding import HALF, local_of, parallelise, whole_gradient_bytes
+from marin.parallel.parts import local_of
+from marin.parallel.sharding import HALF, parallelise, whole_gradient_bytes
 
 REDUCE_BYTES = 4
 """Gradients are summed in fp32 when matrices are multiplied in half precision."""

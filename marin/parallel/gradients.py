@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from marin.parallel.sharding import local_of
+from marin.parallel.parts import local_of
 
 GROUPS = (
     *("embedding", "attention", "gates", "norms", "convolutions"),

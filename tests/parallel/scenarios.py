@@ -25,8 +25,8 @@ from marin.parallel.build import build_model
 from marin.parallel.config import ParallelPlan, Precision, Recompute
 from marin.parallel.gradients import clip_gradients, gradient_norm, gradient_norms_by_group, weight_norms_by_group
 from marin.parallel.meshes import Meshes, build_meshes
+from marin.parallel.parts import local_of
 from marin.parallel.reduction import MeshReducer
-from marin.parallel.sharding import local_of
 from tests.model.small import SMALL, packed
 from tests.parallel.divided_matrices import DividedMatrices, divided_matrices
 from tests.parallel.limited_exchange import LimitedAnswers, limited_answers

@@ -19,7 +19,9 @@ from marin.parallel.build import build_model
 from marin.parallel.config import ParallelPlan, Precision, Recompute
 from marin.parallel.live import LiveBytes
 from marin.parallel.meshes import Meshes, build_meshes
-from marin.parallel.sharding import local_of, own_rows, set_last_micro_batch
+from marin.parallel.overlap import prefetch_blocks
+from marin.parallel.parts import local_of, own_rows
+from marin.parallel.sharding import set_last_micro_batch
 from marin.parallel.traffic import CountedTraffic, Traffic
 from tests.model.small import SMALL, packed
 
@@ -43,9 +45,11 @@ class Way:
     recompute: Recompute = Recompute.NONE
     every: bool = False
     """Gradients are summed after each micro-batch."""
+    ahead: int = 0
+    """Blocks that are gathered ahead, as on CUDA."""
 
 
-PLAIN, SELECTIVE, FULL, EVERY = Way(), Way(Recompute.SELECTIVE), Way(Recompute.FULL), Way(every=True)
+PLAIN, SELECTIVE, FULL, EVERY = Way(), Way(Recompute.SELECTIVE), Way(Recompute.FULL, ahead=1), Way(every=True)
 KINDS = (OptimizerKind.MUONH, OptimizerKind.ADAFACTOR)
 """Optimizers whose state is not all of one shape; those of the others are proven by the same rule."""
 
@@ -130,6 +134,8 @@ def _parts(meshes: Meshes, batch: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 def _step(plan: ParallelPlan, way: Way) -> Step:
     meshes = build_meshes(plan)
     model = build_model(CONFIG, meshes=meshes, seed=3, dtype=torch.float64, recompute=way.recompute)
+    if way.ahead:
+        prefetch_blocks(list(model.blocks), way.ahead)
     alone = build_model(CONFIG, seed=3, dtype=torch.float64)
     batch = packed(batch=SEQUENCES, length=12)
     tokens = int(batch["loss_mask_BT"].sum())

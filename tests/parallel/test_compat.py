@@ -13,7 +13,8 @@ from marin.model.transformer import Transformer
 from marin.parallel import compat
 from marin.parallel.config import ParallelPlan
 from marin.parallel.meshes import build_meshes
-from marin.parallel.sharding import local_of, parallelise
+from marin.parallel.parts import local_of
+from marin.parallel.sharding import parallelise
 from tests.parallel.ranks import on_ranks
 
 ROOMS = ("model", "parallel", "optim")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from marin.execution import StepError
-from marin.parallel.sharding import local_of
+from marin.parallel.parts import local_of
 from marin.training.hooks import Hook
 from marin.training.watch.config import OnDifference, due
 
