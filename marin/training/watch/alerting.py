@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -44,6 +45,7 @@ class Alerting(Hook):
         self._sampled_at = sampled_at
         self._tick_seconds = tick_seconds
         self._starting = True
+        self._broken = False
         self._loop: TrainingLoop | None = None
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -69,13 +71,11 @@ class Alerting(Hook):
 
     def line(self, line: Mapping[str, Any]) -> None:
         """A step's line."""
-        with self._lock:
-            self._starting = False
-            self._tell(self.judge.line(line))
+        self._starting = False
+        self._judge(lambda: self.judge.line(line))
 
     def validated(self, summary: Mapping[str, Any]) -> None:
-        with self._lock:
-            self._tell(self.judge.validation(summary))
+        self._judge(lambda: self.judge.validation(summary))
 
     def close(self) -> None:
         self._ending.set()
@@ -88,8 +88,19 @@ class Alerting(Hook):
         while not self._ending.wait(self._tick_seconds):
             busy = self._loop is not None and self._loop.clock.current in BUSY_PHASES
             sampled = self._sampled_at() if self._sampled_at is not None else None
-            with self._lock:
-                self._tell(self.judge.tick(time.time(), starting=self._starting or busy, sampled=sampled))
+            starting = self._starting or busy
+            self._judge(functools.partial(self.judge.tick, time.time(), starting=starting, sampled=sampled))
+
+    def _judge(self, take: Callable[[], Sequence[Change]]) -> None:
+        """Whatever is wrong with a rule or a line, training goes on, without alerts from there on."""
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                self._tell(take())
+            except Exception:
+                self._broken = True
+                logger.exception("alerts are judged no more; training goes on")
 
     def _tell(self, changes: Sequence[Change]) -> None:
         for change in changes:

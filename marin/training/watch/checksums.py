@@ -119,7 +119,7 @@ def _part(tensor: Tensor) -> int:
         return 0
     index = 0
     for dim, placement in enumerate(tensor.placements):
-        if placement.is_shard():
+        if not placement.is_replicate():
             index = index * tensor.device_mesh.size(dim) + tensor.device_mesh.get_local_rank(dim)
     return index
 

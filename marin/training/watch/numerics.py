@@ -10,135 +10,23 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
 
 from marin.checkpoint.state_folder import StateFolder
 from marin.execution import StepError
 from marin.optim.guard import Skip
-from marin.parallel.sharding import local_of
 from marin.tokens.mixture.packing import Batch
 from marin.tokens.mixture.prefetch import LoadFigures
 from marin.training.global_batch import GlobalBatch, agreed_batch
 from marin.training.hooks import Hook
 from marin.training.train_step import gradients
-from marin.training.watch.activations import ActivationMeter, Range, tensors_of
 from marin.training.watch.folders import NUMERICS
+from marin.training.watch.microscope import Findings, Microscope
 
 if TYPE_CHECKING:
     from marin.training.loop import TrainingLoop
-    from marin.training.process_group import RankContext
-
-WHOLE_MODEL = "the loss"
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Where values stopped being finite in one step; names of modules, or None where all are finite.
-
-    Attributes:
-        module: the first module, in the order of the forward pass on any rank, with an output that is not finite.
-        gradient: the first module, in the order of the backward pass, whose output's gradient is not finite.
-        ranks: those whose own forward or backward pass had such a value.
-        activations: range of every module's output, over all ranks.
-        largest_gradients: largest size of each parameter's gradient, over all ranks; infinite where not finite.
-    """
-
-    module: str | None
-    gradient: str | None
-    ranks: tuple[int, ...]
-    activations: Mapping[str, Range]
-    largest_gradients: Mapping[str, float]
-
-    def __str__(self) -> str:
-        if self.module is not None:
-            return f"the first module with an output that is not finite is {self.module}"
-        if self.gradient is not None:
-            return f"all outputs are finite; the first gradient that is not is that of {self.gradient}"
-        bad = [name for name, size in self.largest_gradients.items() if not math.isfinite(size)]
-        if bad:
-            return f"all outputs are finite; the gradient of {bad[0]} is not"
-        return "all outputs and gradients are finite"
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain data; numbers that are not finite are null."""
-        return {
-            "first_module": self.module,
-            "first_gradient": self.gradient,
-            "ranks": list(self.ranks),
-            "activations": {
-                name: {"lowest": _json(r.lowest), "highest": _json(r.highest), "rms": _json(r.rms), "finite": r.finite}
-                for name, r in self.activations.items()
-            },
-            "largest_gradients": {name: _json(size) for name, size in self.largest_gradients.items()},
-        }
-
-
-class Microscope:
-    """Measures every module's output and its gradient between `attach` and `findings`."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        modules = {name or WHOLE_MODEL: module for name, module in model.named_modules()}
-        self._meter = ActivationMeter(modules)
-        self._modules = modules
-        self._gradients: dict[str, Tensor] = {}
-        self._handles: list[Any] = []
-
-    def attach(self) -> None:
-        """Begin to measure, with nothing seen."""
-        self.detach()
-        self._gradients.clear()
-        self._meter.attach()
-        self._handles = [module.register_forward_hook(self._hook(name)) for name, module in self._modules.items()]
-
-    def detach(self) -> None:
-        """Measure no more."""
-        self._meter.detach()
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-
-    def findings(self, ranks: RankContext) -> Findings:
-        """What was seen; the gradients of the parameters must still be there. A collective."""
-        self.detach()
-        finite = self._meter.local()[:, 2].isfinite()
-        bad: set[str | None] = {
-            name for name, good in zip(self._meter.modules, finite.tolist(), strict=True) if not good
-        }
-        module = _first(self._meter.order, bad)
-        unfit: set[str | None] = {name for name, good in self._gradients.items() if not bool(good)}
-        gradient = _first(list(self._gradients), unfit)
-        by_rank = ranks.ranks.gather((module, gradient))
-        modules, of_gradients = zip(*by_rank, strict=True)
-        return Findings(
-            module=_first(self._meter.order, set(modules)),
-            gradient=_first(list(self._gradients), set(of_gradients)),
-            ranks=tuple(rank for rank, found in enumerate(by_rank) if found != (None, None)),
-            activations=self._meter.ranges(ranks),
-            largest_gradients=largest_gradients(self._model, ranks),
-        )
-
-    def _hook(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def note(gradient: Tensor) -> None:
-            good = gradient.isfinite().all()
-            before = self._gradients.get(name)
-            self._gradients[name] = good if before is None else before & good
-
-        def look(module: nn.Module, given: Any, output: Any) -> None:
-            for tensor in tensors_of(output):
-                if tensor.requires_grad:
-                    tensor.register_hook(note)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-
-        return look
 
 
 class NumericsGuard(Hook):
@@ -273,20 +161,6 @@ def evidence_steps(state: StateFolder) -> list[int]:
     return sorted({int(name.split("/")[1].removeprefix("step-")) for name in names})
 
 
-def largest_gradients(model: nn.Module, ranks: RankContext) -> dict[str, float]:
-    """Largest size of a gradient of each parameter over all ranks; a collective. Infinite where it is not finite."""
-    named = [(name, parameter.grad) for name, parameter in model.named_parameters()]
-    sizes = [
-        local_of(gradient).abs().amax().double() if gradient is not None and local_of(gradient).numel() else None
-        for _, gradient in named
-    ]
-    largest = torch.tensor([0.0 if size is None else float(size) for size in sizes], dtype=torch.float64)
-    largest = largest.nan_to_num(nan=torch.inf)
-    if ranks.world_size > 1:
-        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=ranks.group)
-    return dict(zip((name for name, _ in named), largest.tolist(), strict=True))
-
-
 def _places(loop: TrainingLoop, step: int) -> tuple[int, tuple[tuple[int, int], ...]]:
     """The run's number of the first sequence that this rank reads at a step (from 1), and its micro-batches."""
     world = loop.ranks.world_size
@@ -300,27 +174,32 @@ def _range(loop: TrainingLoop, step: int) -> list[int]:
 
 
 def _sequence(loop: TrainingLoop, part: Batch, row: int, place: int) -> dict[str, Any]:
-    documents = getattr(loop.source, "documents", None)
     return {
         "place": place,
         "component": loop.components[int(part.components[row])],
         "sequence": int(part.sequences[row]),
         "epoch": int(part.epochs[row]),
-        "documents": documents(place) if documents is not None else None,
+        "documents": _documents(loop, place),
         "real_tokens": int(part.loss_mask[row].sum()),
         "tokens": part.tokens[row].tolist(),
     }
 
 
+def _documents(loop: TrainingLoop, place: int) -> list[str] | str | None:
+    """Ids of the documents of a sequence; where the source cannot tell, why, or None."""
+    documents = getattr(loop.source, "documents", None)
+    try:
+        found: list[str] | None = None if documents is None else documents(place)
+    except Exception as error:  # a store that refuses must not hide why the run ends
+        return f"{type(error).__name__}: {error}"
+    return found
+
+
 def _write(state: StateFolder, name: str, value: Any) -> None:
-    with state.write(name) as sink:
-        sink.write(json.dumps(value, allow_nan=False).encode())
-
-
-def _json(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _first(order: list[str], chosen: set[str | None]) -> str | None:
-    """The first of the chosen ones; ranks run the same modules in the same order."""
-    return next((name for name in order if name in chosen), None)
+    """A store that refuses must not hide why the run ends, nor leave the other ranks in a collective."""
+    data = json.dumps(value, allow_nan=False).encode()
+    try:
+        with state.write(name) as sink:
+            sink.write(data)
+    except Exception as error:  # whatever a store client raises
+        logger.error("%s cannot be written: %s: %s", name, type(error).__name__, error)

@@ -92,8 +92,12 @@ class Profile(Hook):
             logger.info("the profile of steps %s is in %s", list(self._steps), self._state.key(self.folder))
 
     def _write(self, name: str, data: bytes) -> None:
-        with self._state.write(f"{self.folder}/{name}") as sink:
-            sink.write(data)
+        """A store that refuses costs the profile, and not the run."""
+        try:
+            with self._state.write(f"{self.folder}/{name}") as sink:
+                sink.write(data)
+        except Exception as error:  # whatever a store client raises
+            logger.warning("the profile's %s cannot be written: %s: %s", name, type(error).__name__, error)
 
 
 def operators(averages: Iterable[Any], steps: int) -> tuple[Operator, ...]:
