@@ -1,4 +1,4 @@
-"""MuonH on matrices divided in ways that a model on a few ranks does not show, beside the same matrices whole."""
+"""MuonH and Adafactor on matrices divided in ways that a model on a few ranks does not show, beside whole ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from marin.optim.access import RuleOptimizer
+from marin.optim.adafactor import Adafactor
 from marin.optim.three_groups import ThreeGroups
 
 
@@ -40,8 +42,10 @@ class DividedMatrices:
     """Largest relative differences from whole matrices, and how far norms have wandered."""
 
     weight: float
-    """After six float64 steps; largest over all parameters and sizes of a round."""
+    """After six float64 steps of MuonH; largest over all parameters and sizes of a round."""
     momentum: float
+    adafactor: float
+    """Of the weights after six float64 steps of Adafactor."""
     drift: float
     """Largest relative change of any matrix's norm after a hundred fp32 steps."""
     refused: str
@@ -57,17 +61,19 @@ def divided_matrices() -> DividedMatrices:
         for (a, m), (b, n) in zip(whole, parts, strict=True):
             weight = max(weight, float((a - b).norm() / a.norm()))
             momentum = max(momentum, float((m - n).norm() / m.norm()))
+    whole, parts = (_steps(where, 6, torch.float64, rule="adafactor") for where in (None, mesh))
+    adafactor = max(float((a - b).norm() / a.norm()) for (a, _), (b, _) in zip(whole, parts, strict=True))
     before, after = _steps(mesh, 0, torch.float32), _steps(mesh, 100, torch.float32)
     drift = 0.0
     for (a, _), (b, _), form in zip(before, after, FORMS, strict=True):
         heights = (-1, form.shape[-2] // form.stacked, form.shape[-1])
         norms = [tensor.double().view(heights).norm(dim=(1, 2)) for tensor in (a, b)]
         drift = max(drift, float((norms[1] / norms[0] - 1).abs().max()))
-    return DividedMatrices(weight, momentum, drift, _refusal(mesh))
+    return DividedMatrices(weight, momentum, adafactor, drift, _refusal(mesh))
 
 
 def _steps(
-    mesh: DeviceMesh | None, count: int, dtype: torch.dtype, round_elements: int = 100
+    mesh: DeviceMesh | None, count: int, dtype: torch.dtype, round_elements: int = 100, rule: str = "muonh"
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Whole weights and momenta after some steps on random gradients; without a mesh nothing is divided."""
     generator = torch.Generator().manual_seed(5)
@@ -79,12 +85,15 @@ def _steps(
     parameters = [nn.Parameter(made(form)) for form in FORMS]
     group = {"params": parameters, "rule": "muonh", "momentum": 0.9, "lr": 0.02}
     stacked = {parameter: form.stacked for parameter, form in zip(parameters, FORMS, strict=True)}
-    optimizer = ThreeGroups([group], stacked, round_elements=round_elements)
+    optimizer: RuleOptimizer = ThreeGroups([group], stacked, round_elements=round_elements)
+    if rule == "adafactor":
+        optimizer = Adafactor([{"params": parameters, "lr": 0.02}])
     for _ in range(count):
         for parameter, form in zip(parameters, FORMS, strict=True):
             parameter.grad = made(form)
         optimizer.step()
-    momenta = [optimizer.state[p]["momentum"] if count else p.detach() for p in parameters]
+    state = "row_var" if rule == "adafactor" else "momentum"
+    momenta = [optimizer.state[p][state] if count else p.detach() for p in parameters]
     return [(_whole(p.detach()), _whole(m)) for p, m in zip(parameters, momenta, strict=True)]
 
 

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from marin.optim.config import GuardConfig, LossScaleConfig
 from marin.parallel.config import Precision
-from marin.training.config import TrainingConfig
-from tests.training.rank_pool import RankFailed, shared_pool
-from tests.training.toy import ToyResult, ToyTask, toy_training, train_toy
+from tests.training.stopped import run_with_and_without_a_stop
+from tests.training.toy import toy_training
 
 OUTLIERS = toy_training(guard=GuardConfig(deviations=6.0, window=6))
 HALF = toy_training(precision=Precision.FP16, loss_scale=LossScaleConfig(initial=4096.0, interval=5))
-
-
-def run_with_and_without_a_stop(
-    tmp_path: Any, training: TrainingConfig, **fields: Any
-) -> tuple[list[ToyResult], list[ToyResult]]:
-    """The same run at once, and stopped after step 10 (so resumed from step 8)."""
-    whole = shared_pool().run(train_toy, ToyTask(str(tmp_path / "whole"), training=training, **fields), 2)
-    with pytest.raises(RankFailed):
-        shared_pool().run(train_toy, ToyTask(str(tmp_path / "cut"), training=training, stop_after=10, **fields), 2)
-    again = shared_pool().run(train_toy, ToyTask(str(tmp_path / "cut"), epoch=2, training=training, **fields), 2)
-    return whole, again
 
 
 def test_an_outlier_is_skipped_on_both_ranks_and_a_resumed_run_decides_alike(tmp_path: Any) -> None:
