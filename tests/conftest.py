@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,11 @@ import pytest
 
 # Ray gives its own processes a fixed time to start, which a machine busy with other work can exceed.
 START_ATTEMPTS = 3
+
+
+def pytest_configure() -> None:
+    """Ray's workers run at niceness 15 unless told otherwise, and starve beside tests of other processes."""
+    os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 @pytest.fixture(scope="session")

@@ -326,6 +326,7 @@ def campaign(request: argparse.Namespace, folder: Path) -> dict[str, Any]:
     steps = request.steps or STEPS_A_KILL * len(plan) if request.reference is None else None
     data = request.reference or prepared(folder, request.data)
     reference = request.reference or undisturbed_run(folder, data, steps)
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 starves ranks on a machine that does other work too
     nodes = Nodes((1, 1), fixed=False)
     run = Run(folder, data, steps, request.elastic, nodes)
     begun = time.monotonic()
