@@ -116,14 +116,9 @@ class Run:
         """Finish marks of the run's checkpoints."""
         return set(self.prefix.glob("model/pretrain/*/state/*/checkpoints/step-*/COMPLETE.json"))
 
-    def noted(self, what: str, since: int) -> list[int]:
-        """Ranks that noted something after a moment (nanoseconds), latest first."""
-        notes = []
-        for path in self.ledger.glob(f"{what}.*"):
-            moment = path.stat().st_mtime_ns
-            if moment > since:
-                notes.append((moment, int(path.name.split(".")[1])))
-        return [pid for _, pid in sorted(notes, reverse=True)]
+    def noted(self, what: str) -> list[int]:
+        """Processes that noted something in this life or earlier."""
+        return sorted({int(path.name.split(".")[1]) for path in self.ledger.glob(f"{what}.*")})
 
     def wait_for(self, condition: Callable[[], Any], what: str) -> Any:
         """Look again and again; the driver must not end meanwhile."""
@@ -188,13 +183,20 @@ def started(prefix: Path, ledger: Path, log: Path, steps: int, elastic: bool, *f
         )
 
 
-def wait_for_moment(run: Run, when: str, dice: random.Random, since: int, marks: set[Path]) -> int | None:
-    """Wait until a life that began after `since` does what was drawn; the rank that does it, where that is known."""
+def wait_for_moment(run: Run, when: str, dice: random.Random, struck: set[int]) -> int | None:
+    """Wait until ranks that are not those that were struck do what was drawn; who does it, where that is known."""
+
+    def fresh() -> list[int]:
+        ranks = run.ranks()
+        return [] if struck & set(ranks) else ranks
+
     if when == TRAINING:
+        run.wait_for(fresh, "new ranks")
+        marks = run.marks()
         run.wait_for(lambda: run.marks() - marks, "checkpoint")
         time.sleep(dice.uniform(0.0, 0.6))
         return None
-    pids = run.wait_for(lambda: run.noted(when, since), when)
+    pids = run.wait_for(lambda: sorted(set(run.noted(when)) & set(run.ranks()) - struck), when)
     time.sleep(dice.uniform(0.0, 2 * PAUSE_SECONDS))
     return int(pids[0])
 
@@ -230,15 +232,15 @@ def drawn(kills: int, dice: random.Random) -> list[tuple[str, str]]:
 def play(run: Run, plan: Sequence[tuple[str, str]], dice: random.Random, minutes: float) -> None:
     """Kill, look, and let the run come to its end. No kill is begun after so many minutes."""
     run.start()
-    since, marks = 0, set()
+    struck: set[int] = set()
     deadline = time.monotonic() + 60 * minutes
     for number, (whom, when) in enumerate(plan, 1):
         if time.monotonic() > deadline:
             break
         begun = time.monotonic()
-        seen = wait_for_moment(run, when, dice, since, marks)
+        seen = wait_for_moment(run, when, dice, struck)
         steps = max(int(mark.parent.name[5:]) for mark in run.marks()) if run.marks() else 0
-        since, marks = time.time_ns(), run.marks()
+        struck |= set(run.ranks()) | {pid for what in (SAVE, RESTORE, EVALUATION) for pid in run.noted(what)}
         strike(run, whom, when, dice, seen)
         damaged = run.damage()
         run.counts.update([f"{whom} in {when}", "kills"])
