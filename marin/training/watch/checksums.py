@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import Placement
 
 from marin.execution import StepError
 from marin.parallel.parts import local_of
@@ -117,11 +118,17 @@ def _part(tensor: Tensor) -> int:
     """Which part of a divided tensor lies here; 0 for one that is whole."""
     if not isinstance(tensor, DTensor):
         return 0
-    index = 0
-    for dim, placement in enumerate(tensor.placements):
+    mesh = tensor.device_mesh
+    return part_number(tensor.placements, tuple(mesh.shape), [mesh.get_local_rank(dim) for dim in range(mesh.ndim)])
+
+
+def part_number(placements: Sequence[Placement], sizes: Sequence[int], coordinate: Sequence[int]) -> int:
+    """The number of the part that lies at a coordinate of a mesh with these sizes; equal where the parts are copies."""
+    number = 0
+    for placement, size, place in zip(placements, sizes, coordinate, strict=True):
         if not placement.is_replicate():
-            index = index * tensor.device_mesh.size(dim) + tensor.device_mesh.get_local_rank(dim)
-    return index
+            number = number * size + place
+    return number
 
 
 def _is_state(model: nn.Module, name: str) -> bool:
