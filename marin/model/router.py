@@ -136,7 +136,8 @@ class Router(nn.Module):
     @torch.no_grad()
     def pool_load(self, experts_NK: Tensor) -> PooledLoad:
         """Begin to count the assignments of every expert in this micro-batch over all ranks."""
-        load_E = torch.bincount(experts_NK.flatten(), minlength=self.experts)
+        chosen = experts_NK.flatten()
+        load_E = torch.zeros_like(self.load_E).scatter_add_(0, chosen, torch.ones_like(chosen))
         return PooledLoad(load_E, self.reducer.begin_sum(load_E))
 
     def set_losses(self, routing: Routing) -> None:
