@@ -14,6 +14,7 @@ import torch
 
 from marin.checkpoint.artifacts import Checkpoint
 from marin.checkpoint.config import CheckpointPolicy
+from marin.checkpoint.errors import CheckpointError
 from marin.checkpoint.loading import load_model
 from marin.execution import Fleet, StepError, materialise, step
 from marin.optim.config import OptimizerConfig
@@ -78,7 +79,7 @@ TRAINING = TrainingConfig(
     optimizer=OptimizerConfig(1e-2),
     warmup_share=0.1,
     validation=ValidationGrid(percents=(50,), sequences=8),
-    checkpoints=CheckpointPolicy(every_steps=8),
+    checkpoints=CheckpointPolicy(every_steps=8, permanent_every_steps=15),
     parallel=ParallelPlan(dp_shard=2, ep=2),
 )
 
@@ -150,6 +151,19 @@ def test_one_process_loads_the_model_and_measures_the_same_loss(trained: Trained
             nll += float(sums.nll_sum)
             tokens += int(sums.token_count)
     assert nll / tokens == pytest.approx(trained.checkpoint.validation_loss, rel=1e-5)
+
+
+def test_a_permanent_checkpoint_is_published_and_loads_as_the_model_of_its_step(trained: Trained) -> None:
+    checkpoint = trained.checkpoint
+    assert checkpoint.permanent_steps == (15,)
+    mark = checkpoint.read_json("checkpoints/step-00000015/COMPLETE.json")
+    assert mark["permanent"] is True
+    assert {f"checkpoints/step-00000015/{file['name']}" for file in mark["files"]} <= set(checkpoint.names())
+    earlier, last = load_model(checkpoint, step=15), load_model(checkpoint, step=20)
+    assert torch.equal(last.get_parameter("embedding.weight"), load_model(checkpoint).get_parameter("embedding.weight"))
+    assert not torch.equal(last.get_parameter("embedding.weight"), earlier.get_parameter("embedding.weight"))
+    with pytest.raises(CheckpointError, match="no checkpoint of step 8; the run published those of step 15, 20"):
+        load_model(checkpoint, step=8)
 
 
 def test_what_does_not_fit_is_said_before_a_rank_starts(tmp_path: Path) -> None:
