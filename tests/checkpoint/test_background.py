@@ -186,6 +186,24 @@ def test_a_run_ends_only_after_its_minutes_without_a_save(minutes: float | None,
         assert isinstance(outcome(saver), Saved)
 
 
+def test_a_run_that_is_to_end_early_leaves_a_store_in_trouble_at_its_limit(tmp_path: Path) -> None:
+    run, gate = holder(str(tmp_path)), threading.Event()
+    disk = full_disk(1)
+
+    def act(name: str) -> None:
+        if name.endswith(".distcp"):
+            assert gate.wait(20)
+        disk(name)
+
+    saver = saver_of(run, act, Clock(), give_up_minutes=None)
+    saver.begin({"model.w": torch.ones(2)}, progress_at(2), permanent=False, before=nothing)
+    assert saver.poll(past_limit=True).event is None  # an attempt under way is not cut off
+    gate.set()
+    assert isinstance(outcome(saver), Failed)
+    with pytest.raises(CheckpointError, match="step 2 could not be saved"):
+        saver.poll(past_limit=True)
+
+
 def _lost(name: str) -> None:
     raise LeaseLost("epoch 7 exists")
 

@@ -12,14 +12,15 @@ from torch import nn
 
 from marin.checkpoint.completeness import FoundCheckpoint
 from marin.checkpoint.errors import CheckpointError, IdentityMismatch, KeyMismatch
-from marin.checkpoint.identity import check_identity
+from marin.checkpoint.identity import as_json, check_identity
 from marin.checkpoint.layout import folder_of, step_of
 from marin.checkpoint.progress import MetricsSegment, Progress
 from marin.checkpoint.ranks import Ranks
 from marin.checkpoint.reading import load_tensors
 from marin.checkpoint.store import CheckpointStore
 from marin.checkpoint.tensors import create_optimizer_state, model_tensors, optimizer_tensors
-from marin.execution import LeaseLost
+from marin.execution import LeaseLost, runtime
+from marin.execution.fields import added
 from marin.execution.running.context import Run
 from tests.checkpoint.holder import holder
 
@@ -233,6 +234,33 @@ def test_another_identity_is_refused_with_the_differing_fields() -> None:
     assert "model.width: 4 -> 8" in text
     assert "seed: (absent) -> 1" in text
     assert "layers" not in text
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """A config before and after two fields joined it."""
+
+    width: int = 4
+    threads: int = runtime(1)
+    window: int | None = added(None, since="2026-11-30")
+
+
+def test_fields_that_only_say_how_and_those_that_joined_later_do_not_make_a_checkpoint_another_one() -> None:
+    assert as_json(Settings(threads=8)) == {"width": 4}
+    assert as_json(Settings(window=6)) == {"width": 4, "window": 6}
+    check_identity({"model": {"width": 4}}, {"model": as_json(Settings(threads=2))}, "checkpoint")
+    with pytest.raises(IdentityMismatch, match=r"model\.window: \(absent\) -> 6"):
+        check_identity({"model": {"width": 4}}, {"model": as_json(Settings(window=6))}, "checkpoint")
+
+
+def test_fields_that_are_named_may_differ() -> None:
+    stored = {"model": {"width": 4}, "mixture": "abc", "optimizer": {"rate": 1.0, "beta": 0.9}}
+    own = {"model": {"width": 4}, "mixture": "def", "optimizer": {"rate": 2.0, "beta": 0.8}}
+    check_identity(stored, own, "checkpoint", allow=["mixture", "optimizer.*"])
+    with pytest.raises(IdentityMismatch) as caught:
+        check_identity(stored, own, "checkpoint", allow=["mixture", "optimizer.rate"])
+    assert "optimizer.beta: 0.9 -> 0.8" in str(caught.value)
+    assert "mixture" not in str(caught.value)
 
 
 def test_progress_survives_its_json_form_and_refuses_another_form() -> None:
