@@ -80,14 +80,16 @@ class _BlockAttention(torch.autograd.Function):
         g = k.shape[2]
         r = h // g
         keys, values = _heads_first(k), _heads_first(v)
-        queries = (q * (1.0 / math.sqrt(c))).view(b, t, g, r, c).permute(0, 2, 3, 1, 4)
+        queries = q.reshape(b, t, g, r, c).permute(0, 2, 3, 1, 4)
+        scale, unread = 1.0 / math.sqrt(c), q.new_empty(())
         y = torch.empty_like(q, memory_format=torch.contiguous_format)
         y_GRTC = y.view(b, t, g, r, c).permute(0, 2, 3, 1, 4)
         saved = []
         for block in blocks:
             n, m = block.stop - block.start, block.stop - block.first
             query = queries[:, :, :, block.start : block.stop].reshape(b * g, r * n, c)
-            scores = torch.bmm(query, keys[:, block.first : block.stop].transpose(1, 2))
+            key = keys[:, block.first : block.stop]
+            scores = torch.baddbmm(unread, query, key.transpose(1, 2), beta=0, alpha=scale)
             wide = scores.view(b, g * r, n, m).to(block.bias_B1QK.dtype)
             wide[..., block.masked - block.first :].add_(block.bias_B1QK)
             weights = wide.softmax(-1).to(q.dtype).view(b * g, r * n, m)
@@ -95,7 +97,7 @@ class _BlockAttention(torch.autograd.Function):
             y_GRTC[:, :, :, block.start : block.stop] = out.view(b, g, r, n, c)
             saved += [query, weights, out]
         ctx.save_for_backward(keys, values, *saved)
-        ctx.blocks = blocks
+        ctx.blocks, ctx.scale = blocks, scale
         ctx.shape = (b, t, h, c, g, r)
         return y
 
@@ -104,7 +106,7 @@ class _BlockAttention(torch.autograd.Function):
         keys, values, *saved = ctx.saved_tensors
         b, t, h, c, g, r = ctx.shape
         grad_y = grads[0].reshape(b, t, g, r, c).permute(0, 2, 3, 1, 4)
-        grad_q = torch.empty(b, t, g, r, c, dtype=keys.dtype, device=keys.device)
+        grad_q, unread = torch.empty(b, t, g, r, c, dtype=keys.dtype, device=keys.device), keys.new_empty(())
         grad_q_GRTC = grad_q.permute(0, 2, 3, 1, 4)
         grad_k, grad_v = torch.zeros_like(keys), torch.zeros_like(values)
         for i, block in enumerate(ctx.blocks):
@@ -115,10 +117,9 @@ class _BlockAttention(torch.autograd.Function):
             grad_v[:, seen].baddbmm_(weights.transpose(1, 2), grad_out)
             along = torch.linalg.vecdot(grad_out, out).unsqueeze(-1)
             grad_scores = torch.bmm(grad_out, values[:, seen].transpose(1, 2)).sub_(along).mul_(weights)
-            grad_query = torch.bmm(grad_scores, keys[:, seen])
+            grad_query = torch.baddbmm(unread, grad_scores, keys[:, seen], beta=0, alpha=ctx.scale)
             grad_q_GRTC[:, :, :, block.start : block.stop] = grad_query.view(b, g, r, n, c)
-            grad_k[:, seen].baddbmm_(grad_scores.transpose(1, 2), query)
-        grad_q.mul_(1.0 / math.sqrt(c))
+            grad_k[:, seen].baddbmm_(grad_scores.transpose(1, 2), query, alpha=ctx.scale)
         return (
             grad_q.view(b, t, h, c),
             grad_k.view(b, g, t, c).transpose(1, 2),
