@@ -313,5 +313,9 @@ class TrainingLoop:
             batch=self.micro_batches[0][1],
             sequences=self.training.validation.sequences,
             vocab_size=self.model_config.vocab_size,
-            at_border=lambda: agree_to_stop(self.ranks, self._run.stop_requested()),
+            at_border=self._between_heldout_batches,
         )
+
+    def _between_heldout_batches(self) -> None:
+        self.clock.tick()
+        agree_to_stop(self.ranks, self._run.stop_requested())

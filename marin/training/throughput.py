@@ -51,7 +51,7 @@ class PhaseClock:
         self.current: str | None = None
         """The phase that the process is in."""
         self.changes = 0
-        """How often a phase began or ended: while it stays the same, nothing goes on."""
+        """How often a phase began, ended or went on: while it stays the same, nothing happens."""
         self.annotate = False
         """Whether phases show as ranges in a profile."""
 
@@ -77,6 +77,10 @@ class PhaseClock:
                 self.add(name, time.perf_counter() - started)
             self.current = around
             self.changes += 1
+
+    def tick(self) -> None:
+        """Says that something goes on within a long phase."""
+        self.changes += 1
 
     def add(self, name: str, seconds: float) -> None:
         """Adds time to a phase that was measured elsewhere; such a phase may lie within others."""

@@ -21,8 +21,8 @@ class OnDifference(StrEnum):
 class StallBudgets:
     """How long a rank may stand still, in minutes, before its stacks are kept and the gang is started again.
 
-    Any change of phase (data, forward, backward, optimizer, of any micro-batch) is progress. An evaluation and a
-    checkpoint are one phase each, with a budget of their own.
+    Any change of phase (data, forward, backward, optimizer, of any micro-batch) is progress, and so is a batch of an
+    evaluation. Evaluations and checkpoints have budgets of their own.
     """
 
     startup_minutes: float = 45.0
