@@ -146,7 +146,8 @@ def _milliseconds(operators: Iterable[Operator]) -> dict[str, float]:
 
 def _changes(before: Mapping[str, float], after: Mapping[str, float]) -> list[tuple[str, str, str, str]]:
     """Rows of what differs, by the size of the change; what is absent counts as 0."""
-    names = sorted(before.keys() | after.keys(), key=lambda name: -abs(after.get(name, 0.0) - before.get(name, 0.0)))
+    changes = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in before.keys() | after.keys()}
+    names = sorted(changes, key=lambda name: (-abs(changes[name]), name))
     return [
         (name, f"{old:.4g}", f"{new:.4g}", f"{new - old:+.4g} ({_percent(old, new)})")
         for name in names
