@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import uuid
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from operations.soak import boundaries, kills, race, steps, zombies
+from operations.soak import boundaries, kills, race, saves, steps, zombies
 from operations.soak.campaign import Campaign, Round, begun_for_nothing
 from operations.soak.graph import WIDE_STEPS
 
@@ -68,6 +69,21 @@ def test_growth_that_goes_on_after_the_warm_up_is_seen() -> None:
     assert not steps.judged(leaking, 0.01)["held"]
     opening = [steps.Sample(step, 100_000_000, 40 + step // 10, 6) for step in range(100)]
     assert not steps.judged(opening, 0.01)["held"]
+
+
+def test_saves_over_a_disk_that_is_full_now_and_then_all_come_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saves, "SAVES", 16)
+    logging.disable(logging.CRITICAL)  # torch's line a tensor would be kept, and counted as memory
+    try:
+        assert saves.main(["--rounds", "1", "--seed", "3", "--folder", str(tmp_path)]) == 0
+    finally:
+        logging.disable(logging.NOTSET)
+    found = verdict(capsys)
+    assert found["held"] is True
+    assert found["saves"] == 16
+    assert found["failures"] >= 2
 
 
 def test_a_round_that_does_not_hold_ends_the_campaign_and_its_folder_stays(
