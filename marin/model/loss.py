@@ -17,8 +17,8 @@ from marin.model.config import ComputeConfig, ModelConfig
 from marin.model.normalisation import at_least_fp32
 from marin.model.outputs import LossSums
 
-CPU_CHUNK = 1 << 20
-"""Logits of one chunk on the CPU, where they should stay in its caches."""
+CPU_CHUNK = 1 << 21
+"""Logits of one chunk on the CPU: few enough for its caches, and tokens enough that the head is read few times."""
 
 ACCELERATOR_CHUNK = 1 << 28
 """Logits of one chunk elsewhere, 1 GiB in fp32: every chunk reads the whole head and adds to its whole gradient, so it

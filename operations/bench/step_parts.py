@@ -70,7 +70,7 @@ def without(model: ModelConfig) -> dict[str, ModelConfig]:
     def switched(**features: Any) -> ModelConfig:
         return replace(model, features=replace(model.features, **features))
 
-    in_width = replace(switched(latent_projection=False), latent_width=model.width)
+    whole_width = replace(model.features, latent_projection=False)
     return {
         "gates after norms": switched(gated_norm=False),
         "norm of embeddings": switched(embedding_norm=False),
@@ -80,7 +80,7 @@ def without(model: ModelConfig) -> dict[str, ModelConfig]:
         "gates of heads": switched(head_gate=False),
         "exclusive attention and gates of heads": switched(exclusive_attention=False, head_gate=False),
         "sliding window": replace(model, global_every=1),
-        "latent width": in_width,
+        "latent width": replace(model, features=whole_width, latent_width=model.width),
         "shared experts": replace(model, shared_experts=0),
         "sigmoid combine weights": switched(combine_weights=CombineWeights.SOFTMAX),
         "quantile balancing": replace(model, balancing=BalancingConfig(kind=Balancing.NONE)),
