@@ -5,8 +5,9 @@ from dataclasses import asdict, replace
 import pytest
 import yaml
 
-from marin.model.config import ModelConfig
-from marin.parallel.config import ParallelPlan, nearest_plans
+from marin.model.config import ComputeConfig, ModelConfig
+from marin.parallel.build import build_model
+from marin.parallel.config import OverlapConfig, ParallelPlan, nearest_plans
 from tests.model.small import SMALL
 
 
@@ -53,3 +54,13 @@ def test_every_suggested_plan_fits(world: int):
 def test_a_plan_survives_yaml():
     plan = ParallelPlan(dp_replicate=2, dp_shard=4, ep=2)
     assert ParallelPlan(**yaml.safe_load(yaml.safe_dump(asdict(plan)))) == plan
+
+
+def test_compiling_is_refused_by_name_where_it_does_not_pay():
+    with pytest.raises(ValueError, match=r"compute\.compile is true on cpu"):
+        build_model(SMALL, seed=0, compute=ComputeConfig(compile=True))
+
+
+def test_prefetching_backwards_is_refused():
+    with pytest.raises(ValueError, match=r"overlap\.prefetch_blocks is -1"):
+        OverlapConfig(prefetch_blocks=-1)
