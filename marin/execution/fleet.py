@@ -19,7 +19,7 @@ class Restarts:
     refill_seconds: float = 1800.0
     """A gang that lived for so long was no failed start: all budgets are full again."""
     faults_of_a_node: int = 2
-    """A node that ended so many gangs of a run is avoided, until nothing else is left."""
+    """A node on which ranks died so often in a run is avoided, until nothing else is left."""
 
     def __post_init__(self) -> None:
         for name in ("preemptions", "stalls", "errors"):

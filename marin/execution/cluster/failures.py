@@ -9,6 +9,8 @@ from marin.execution.redaction import redact
 from marin.execution.running.worker import Failure, failure_of
 
 OUT_OF_MEMORY = (ray.exceptions.OutOfMemoryError, ray.exceptions.ObjectStoreFullError)
+LOST_WORKER = "WorkerLost"
+"""The error of a process that went away."""
 LOST = (
     ray.exceptions.WorkerCrashedError,
     ray.exceptions.ActorDiedError,
@@ -33,7 +35,7 @@ def ray_failure(error: BaseException, what: str) -> Failure:
         return Failure(FailureClass.memory, "OutOfMemory", f"{what} was killed for memory: {text}", text, "")
     if isinstance(error, LOST):
         message = f"the worker of {what} is gone: {text.partition(chr(10))[0]}"
-        return Failure(FailureClass.preempted, "WorkerLost", message, text, "")
+        return Failure(FailureClass.preempted, LOST_WORKER, message, text, "")
     return failure_of(error)
 
 

@@ -16,7 +16,7 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from marin.execution.cluster.failures import ray_failure
+from marin.execution.cluster.failures import LOST_WORKER, ray_failure
 from marin.execution.cluster.gang_network import interface_environment
 from marin.execution.cluster.gang_nodes import is_hardware
 from marin.execution.cluster.gang_places import Held
@@ -230,7 +230,7 @@ class Life:
             self._fail(rank, value)
         elif kind == "ended" and rank not in self._outcomes and rank not in self._stopped:
             message = f"rank {rank} of {self._spec.display} went away"
-            self._fail(rank, Failure(FailureClass.preempted, "WorkerLost", message, "", ""))
+            self._fail(rank, Failure(FailureClass.preempted, LOST_WORKER, message, "", ""))
 
     # --- ends ---
 
@@ -258,7 +258,8 @@ class Life:
 
     def _fail(self, rank: int, value: Failure) -> None:
         failure, guilty = self._blame(rank, value)
-        places = [self._ranks.places[guilty]] if failure.kind in (FailureClass.preempted, FailureClass.stalled) else []
+        # A silent store is nobody's fault, and in a collective that hangs all ranks stall alike.
+        places = [self._ranks.places[guilty]] if failure.error == LOST_WORKER else []
         if is_hardware(failure):
             failure = replace(failure, kind=FailureClass.preempted)
             places = [self._ranks.places[guilty]]

@@ -95,7 +95,7 @@ def alive(tally: str, what: str) -> list[int]:
 def test_a_stall_a_notice_and_a_kill_each_bring_the_gang_back_and_its_only_node_is_taken_back(
     store: Store, probe: Probe
 ) -> None:
-    fleet = Fleet(workers=2, restarts=Restarts(preemptions=2, stalls=1))
+    fleet = Fleet(workers=2, restarts=Restarts(preemptions=2, stalls=1, faults_of_a_node=1))
     results: list[RunResult] = []
     target = shift_on(fleet, "stalls once", (), probe)
     running = threading.Thread(target=lambda: results.append(run(target, store)), daemon=True)
