@@ -100,13 +100,18 @@ def test_split_over_two_ranks_the_gradient_is_the_same(share: int):
 
 
 def gradient_of(
-    coefficient: float, times: int = 1, recompute: Recompute = Recompute.NONE, router_z_loss: float = 0.0
+    coefficient: float,
+    times: int = 1,
+    recompute: Recompute = Recompute.NONE,
+    router_z_loss: float = 0.0,
+    reducer: LocalReducer = LocalReducer(),
 ) -> tuple[float, torch.Tensor]:
     """Loss of a small model whose micro-batch is accumulated so often, and the gradient of all its router weights."""
     balancing = BalancingConfig(
         kind=Balancing.AUXILIARY, auxiliary_coefficient=coefficient, router_z_loss=router_z_loss
     )
     model = build_model(replace(SMALL, layers=2, balancing=balancing), seed=0, dtype=torch.float64, recompute=recompute)
+    model.set_reducer(reducer)
     batch = packed()
     total = 0.0
     for _ in range(times):
@@ -138,9 +143,22 @@ def test_accumulating_the_same_micro_batch_changes_nothing(times: int):
     torch.testing.assert_close(gradient, once, rtol=1e-12, atol=1e-16)
 
 
+class Counting(LocalReducer):
+    """Counts the sums that are begun."""
+
+    begun = 0
+
+    def begin_sum(self, tensor: torch.Tensor) -> Callable[[], None]:
+        """One more."""
+        self.begun += 1
+        return super().begin_sum(tensor)
+
+
 @pytest.mark.parametrize("recompute", [Recompute.SELECTIVE, Recompute.FULL])
-def test_recomputing_activations_changes_nothing(recompute: Recompute):
-    loss, gradient = gradient_of(0.01, recompute=recompute, router_z_loss=0.001)
+def test_recomputing_activations_changes_nothing_and_pools_nothing_again(recompute: Recompute):
+    counting = Counting()
+    loss, gradient = gradient_of(0.01, recompute=recompute, router_z_loss=0.001, reducer=counting)
+    assert counting.begun == 2, "not once for each layer"
     plain_loss, plain = gradient_of(0.01, router_z_loss=0.001)
     assert loss == plain_loss
     torch.testing.assert_close(gradient, plain, rtol=1e-12, atol=1e-16)
