@@ -282,6 +282,10 @@ class AttentionBackend(StrEnum):
     """Compiled flex attention with a block mask; CUDA only."""
 
 
+ALL_TO_ALL = "all_to_all"
+"""Name of the exchange that is built in."""
+
+
 class ExpertBackend(StrEnum):
     """Which code multiplies the experts' matrices; all give the same numbers."""
 
@@ -303,7 +307,7 @@ class ComputeConfig:
 
     attention: AttentionBackend = AttentionBackend.AUTO
     experts: ExpertBackend = ExpertBackend.AUTO
-    dispatch: str = "all_to_all"
+    dispatch: str = ALL_TO_ALL
     """How tokens travel to experts on other ranks: all_to_all, or module:function of a back end (see
     `marin.parallel.exchange.DispatcherFactory`).
     """
@@ -319,6 +323,10 @@ class ComputeConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"compute.{name} is {value}; give at least 1")
+        if self.dispatch != ALL_TO_ALL and ":" not in self.dispatch:
+            raise ValueError(
+                f"compute.dispatch is {self.dispatch!r}; give {ALL_TO_ALL}, or module:function of a back end"
+            )
 
 
 def _divisor_at_most(number: int, limit: int) -> int:

@@ -23,11 +23,9 @@ from marin.model.capacity import (
     sender_limit,
     take_slots,
 )
-from marin.model.config import CapacityConfig
+from marin.model.config import ALL_TO_ALL, CapacityConfig
 from marin.model.dispatch import Dispatched, Dispatcher, Order, gather, sort_by_expert, spread
 from marin.parallel.exchange_clock import ExchangeClock
-
-ALL_TO_ALL = "all_to_all"
 
 DispatcherFactory = Callable[[dist.ProcessGroup, CapacityConfig | None], Dispatcher]
 """Makes the dispatcher of all layers for the ranks that share experts (see `marin.model.dispatch.Dispatcher` for what
@@ -136,9 +134,7 @@ def dispatcher_factory(name: str) -> DispatcherFactory:
     """
     if name == ALL_TO_ALL:
         return all_to_all
-    module, colon, function = name.partition(":")
-    if not colon:
-        raise ValueError(f"compute.dispatch is {name!r}; give {ALL_TO_ALL}, or module:function of a back end")
+    module, _, function = name.partition(":")
     try:
         made: DispatcherFactory = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:

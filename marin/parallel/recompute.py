@@ -98,6 +98,11 @@ class KeptDispatcher:
     dispatcher: Dispatcher
     keeper: Keeper
 
+    @property
+    def clock(self) -> Any:
+        """What times the exchanges, if anything does."""
+        return getattr(self.dispatcher, "clock", None)
+
     def dispatch(self, x_NL: Tensor, experts_NK: Tensor, experts: int) -> Dispatched:
         """See `Dispatcher.dispatch`."""
         return self.keeper.keep(self.dispatcher.dispatch)(x_NL, experts_NK, experts)

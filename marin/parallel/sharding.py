@@ -15,13 +15,14 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from marin.model.block import Block
+from marin.model.config import ALL_TO_ALL
 from marin.model.initialisation import is_stack
 from marin.model.parameters import is_wide
 from marin.model.router import Router
 from marin.model.transformer import Transformer
 from marin.parallel.compat import add_parameter_group
 from marin.parallel.config import OverlapConfig, ParallelPlan, Precision, Recompute
-from marin.parallel.exchange import ALL_TO_ALL, dispatchers
+from marin.parallel.exchange import dispatchers
 from marin.parallel.meshes import Meshes
 from marin.parallel.overlap import prefetch_blocks, shared_beside_exchange
 from marin.parallel.recompute import apply_recompute

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 from torch.autograd import gradcheck
 
 from marin.model.capacity import CapacityDispatcher
-from marin.model.config import BalancingConfig, CapacityConfig
+from marin.model.config import Balancing, BalancingConfig, CapacityConfig
 from marin.model.dispatch import LocalDispatcher
-from tests.model.small import lively, packed
+from marin.model.hugging_face.naming import config_from_folder, config_to_folder
+from tests.model.small import SMALL, lively, packed
 from tests.parallel.limited_exchange import case, kept_by_rule, reference_sum
 
 RANKS, EXPERTS = 4, 8
@@ -87,6 +89,16 @@ def test_dropping_is_counted_in_training_and_evaluation_drops_nothing():
         a.bias.copy_(b.bias)
     with torch.no_grad():
         assert torch.equal(model(**batch).nll_sum, whole(**batch).nll_sum)
+
+
+def test_an_exported_config_keeps_its_capacity_and_one_from_before_there_were_any_has_none():
+    balancing = BalancingConfig(kind=Balancing.AUXILIARY, capacity=CapacityConfig(2.0, 1.5))
+    config = replace(SMALL, balancing=balancing)
+    told = json.loads(json.dumps(config_to_folder(config)))
+    assert config_from_folder(told) == config
+    for name in ("auxiliary_coefficient", "router_z_loss", "capacity"):
+        del told["router_balancing"][name]
+    assert config_from_folder(told).balancing == BalancingConfig(kind=Balancing.AUXILIARY)
 
 
 def test_a_capacity_that_drops_even_balanced_tokens_is_refused():

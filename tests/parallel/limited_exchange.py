@@ -139,7 +139,11 @@ def _limited(capacity: CapacityConfig, skew: float) -> Limited:
         (y * y).sum().backward()
     dropped = torch.as_tensor(sent.dropped).clone()
     dist.all_reduce(dropped)
-    pairs = [(y.detach(), expected[mine].detach()), (leaves[0].grad, whole[0].grad[mine]), (leaves[1].grad, whole[1].grad[mine])]
+    pairs = [
+        (y.detach(), expected[mine].detach()),
+        (leaves[0].grad, whole[0].grad[mine]),
+        (leaves[1].grad, whole[1].grad[mine]),
+    ]
     pairs.append((leaves[2].grad, whole[2].grad[own]))
     slots = ranks * sender_limit(capacity, TOKENS, CHOSEN, ranks)
     return Limited(

@@ -8,6 +8,8 @@ import yaml
 from marin.model.config import ComputeConfig, ModelConfig
 from marin.parallel.build import build_model
 from marin.parallel.config import OverlapConfig, ParallelPlan, nearest_plans
+from marin.parallel.exchange import AllToAllDispatcher, all_to_all, dispatcher_factory
+from marin.parallel.recompute import Keeper, KeptDispatcher
 from tests.model.small import SMALL
 
 
@@ -64,3 +66,18 @@ def test_compiling_is_refused_by_name_where_it_does_not_pay():
 def test_prefetching_backwards_is_refused():
     with pytest.raises(ValueError, match=r"overlap\.prefetch_blocks is -1"):
         OverlapConfig(prefetch_blocks=-1)
+
+
+def test_a_dispatch_back_end_is_found_by_name_or_refused_with_the_way_out():
+    assert dispatcher_factory("all_to_all") is all_to_all
+    assert dispatcher_factory("marin.parallel.exchange:all_to_all") is all_to_all
+    with pytest.raises(ValueError, match=r"compute\.dispatch is 'deepep'; give all_to_all, or module:function"):
+        ComputeConfig(dispatch="deepep")
+    for name in ("no_such_module:make", "marin.parallel.exchange:make"):
+        with pytest.raises(ValueError, match=f"{name}', which cannot be imported on this rank"):
+            dispatcher_factory(name)
+
+
+def test_the_time_of_exchanges_is_known_under_recomputation_too():
+    dispatcher = AllToAllDispatcher(group=None)
+    assert KeptDispatcher(dispatcher, Keeper()).clock is dispatcher.clock
