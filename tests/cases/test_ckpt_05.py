@@ -1,4 +1,4 @@
-"""A signal from another process at every kind of moment: the run saves, ends on every rank, and goes on exactly."""
+"""ckpt-05: a signal at any moment: the run saves, ends on every rank with a documented code, and goes on exactly."""
 
 from __future__ import annotations
 
