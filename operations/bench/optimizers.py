@@ -43,8 +43,8 @@ from marin.training.config import TrainingConfig
 from marin.training.tensors import on_device
 
 ADAMW_RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
-MUONH_RATES = (0.0046, 0.0092, 0.0184, 0.0368)
-"""Peak rates of the MuonH group; the Adam group has 3/13 of it, as in the recipe."""
+MUONH_RATES = (0.0092, 0.0184, 0.0368, 0.05)
+"""Peak rates of the MuonH group, up to its cap; the Adam group has 3/13 of it, as in the recipe."""
 SEEDS = (0, 1, 2)
 CPU = torch.device("cpu")
 
