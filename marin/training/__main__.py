@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 from pathlib import Path
 
@@ -71,4 +72,6 @@ def run(
 
 
 if __name__ == "__main__":
+    # A launcher may signal ranks that are ending already: they keep their exit code.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(main())

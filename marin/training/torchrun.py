@@ -47,23 +47,29 @@ def run_step(call: Artifact, store: Store, ranks: RankContext, stop: StopRequest
     if ranks.rank == 0:
         backend = StartedRanks(ranks, channel, stop)
         try:
-            return _run_and_tell(make_plan([call], store, force="." if force else None), store, backend)
+            code = _run_and_tell(make_plan([call], store, force="." if force else None), store, backend)
         except (StepError, StoreError) as error:
             logger.error("%s", error)
-            return 1
+            code = 1
         finally:
-            backend.dismiss()
+            had_work = backend.dismiss()
+        if had_work and code != 1:  # after an error other ranks may never come
+            dist.barrier(group=channel)
+        return code
     work: list[Work | None] = [None]
     dist.broadcast_object_list(work, src=0, group=channel)
     if work[0] is None:
         return 0
+    code = 0
     try:
         outcome = one_rank(work[0], ranks, stop, lambda progress: None)
     except Preempted as error:
         logger.warning("%s", error)
-        return EXIT_CODE
-    dist.gather_object(outcome, None, dst=0, group=channel)
-    return 0
+        code = EXIT_CODE
+    else:
+        dist.gather_object(outcome, None, dst=0, group=channel)
+    dist.barrier(group=channel)  # a launcher ends all ranks when one has ended, and rank 0 has a claim to release
+    return code
 
 
 def _run_and_tell(plan: Plan, store: Store, backend: StartedRanks) -> int:
@@ -127,11 +133,12 @@ class StartedRanks:
         dist.gather_object(outcome, outcomes, dst=0, group=self._channel)
         return outcomes
 
-    def dismiss(self) -> None:
-        """Lets the other ranks go when there was nothing for them to do."""
-        if not self._called:
-            self._called = True
+    def dismiss(self) -> bool:
+        """Lets the other ranks go when there was nothing for them to do; returns whether there was."""
+        had_work, self._called = self._called, True
+        if not had_work:
             dist.broadcast_object_list([None], src=0, group=self._channel)
+        return had_work
 
     def map(self, spec: RunSpec, tasks: Sequence[ShardTask]) -> Iterator[tuple[int, ShardOutcome]]:
         """No step that is run here has shards."""
