@@ -13,6 +13,7 @@ import torch
 from marin.model import MarinConfig, MarinForCausalLM, MarinModel
 from marin.model.config import ModelConfig
 from marin.model.hugging_face.naming import CONFIG_NAMES, ExportError
+from tests.docs.pages import ROOT, python_of
 from tests.model.small import SMALL, lively, packed
 
 SMALL_HF = MarinConfig.of(SMALL)
@@ -37,6 +38,12 @@ def test_hidden_states_of_a_config_in_hugging_faces_words():
     assert output.last_hidden_state.shape == (2, 16, 128)
     assert (config.head_dim, config.num_key_value_heads, config.sliding_window) == (32, 1, 1024)
     assert (config.num_local_experts, config.dropout) == (16, 0.0)
+
+
+def test_the_snippet_of_the_page_works():
+    names = python_of(ROOT / "docs" / "stages" / "model.md")
+    assert names["states"].shape == (2, 16, 128)
+    assert names["config"].model_config.experts == 384
 
 
 def test_hidden_states_and_logits_are_those_of_the_transformer():
