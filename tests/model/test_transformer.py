@@ -10,6 +10,8 @@ from marin.model.accounting import total_parameters
 from marin.model.config import AttentionBackend, ComputeConfig, ModelConfig
 from marin.model.features import CombineWeights, Features
 from marin.model.transformer import Transformer
+from marin.parallel.build import build_model
+from marin.parallel.config import Recompute
 from tests.model import reference
 from tests.model.small import SMALL, lively, packed
 
@@ -175,3 +177,18 @@ def test_shapes_that_differ_are_refused_by_name():
     batch = packed()
     with pytest.raises(ValueError, match="segments"):
         lively()(batch["tokens_BT"], batch["segments_BT"][:, 1:], batch["positions_BT"])
+
+
+def test_dropout_repeats_when_a_block_is_computed_again():
+    config, batch = replace(SMALL, layers=2, dropout=0.4), packed()
+    gradients = []
+    for recompute in (Recompute.NONE, Recompute.FULL):
+        model = build_model(config, seed=0, dtype=torch.float64, recompute=recompute)
+        torch.manual_seed(5)
+        model(**batch).total_sum.backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert torch.equal(gradient, gradients[1][name]), name
+    plain = build_model(replace(config, dropout=0.0), seed=0, dtype=torch.float64)
+    plain(**batch).total_sum.backward()
+    assert not torch.equal(plain.head.weight.grad, gradients[0]["head.weight"])
