@@ -155,10 +155,11 @@ def tail(log: Path) -> str:
     return " | ".join(log.read_text(errors="replace").splitlines()[-12:])[-1500:]
 
 
-def started(prefix: Path, ledger: Path, log: Path, steps: int, elastic: bool, *flags: str) -> subprocess.Popen[str]:
+def started(
+    prefix: Path, ledger: Path, log: Path, steps: int | None, elastic: bool, *flags: str
+) -> subprocess.Popen[str]:
     """A driver of the training alone."""
     settings: dict[str, Any] = {
-        "training.steps": steps,
         "training.checkpoints.every_steps": EVERY_STEPS,
         "training.checkpoints.keep_last": 3,
         "fleet.workers_per_node": 1,
