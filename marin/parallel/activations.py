@@ -55,18 +55,12 @@ def activations(
     if sequences < 1 or imbalance < 1:
         raise ValueError(f"sequences is {sequences} and imbalance {imbalance}; give at least 1 for both")
     run = _Run(model, plan, sequences, dtype, recompute, device_type, compute, imbalance)
-    by_kind = {True: 0, False: 0}
-    for layer in range(model.layers):
-        by_kind[model.is_global(layer)] += 1
-    two, peak = run.measure(layers=2, every=2)
-    kept = two
-    for is_global, layers in by_kind.items():
-        every = 1 if is_global else 1000
-        # The last layer is global whatever `every` says, so one more layer is one more of the kind.
-        difference = run.measure(layers=3, every=every)[0] - run.measure(layers=2, every=every)[0]
-        kept += (layers - 1) * difference
-        peak += (layers - 1) * difference
-    return Activations(kept, peak)
+    globals_ = sum(model.is_global(layer) for layer in range(model.layers))
+    # The last layer is global whatever `every` says: one local and one global, then one more of either kind.
+    kept, peak = run.measure(layers=2, every=1000)
+    more = (model.layers - globals_ - 1) * (run.measure(layers=3, every=1000)[0] - kept)
+    more += (globals_ - 1) * (run.measure(layers=3, every=2)[0] - kept)
+    return Activations(kept + more, peak + more)
 
 
 @dataclass(frozen=True)
