@@ -104,34 +104,30 @@ def _reports(flight: Flight, store: Store, folder: str) -> tuple[list[WorkerRepo
 
 def _on_cluster(flight: Flight, store: Store, orders: Orders) -> tuple[list[object], list[Finding]]:
     """The workers' answers on a Ray cluster, which is joined for that alone, and what all its nodes look like."""
-    import ray
-
     from marin.execution.cluster.fleet_call import call_on_fleet
     from marin.execution.cluster.nodes import examine
-    from marin.execution.cluster.start import join, kept_signal_handlers
+    from marin.execution.cluster.start import joined
     from marin.execution.cluster.versions import versions
     from marin.execution.secrets import store_credentials
     from marin.operate.worker_checks import examine_worker
 
-    joined = ray.is_initialized()
-    folder = store.local_path("_")
-    with kept_signal_handlers():
-        shipment = None if joined else join(str(flight.cluster), [folder.parent] if folder is not None else [])
-    try:
-        findings = []
+    local = store.local_path("_")
+    with joined(str(flight.cluster), [local.parent] if local is not None else []) as shipment:
         try:
             examine(versions(source=shipment is None), store)
-            findings.append(Finding("nodes", Level.ok, "all nodes have this machine's versions and see the prefix"))
+            finding = Finding("nodes", Level.ok, "all nodes have this machine's versions and see the prefix")
         except StepError as error:
-            findings.append(Finding("nodes", Level.fail, str(error), "docs/how-to/cluster.md"))
-        credentials = store_credentials(os.environ)
+            finding = Finding("nodes", Level.fail, str(error), "docs/how-to/cluster.md")
         answers = call_on_fleet(
-            flight.fleet, store, credentials, examine_worker, orders, name="preflight", seconds=SECONDS
+            flight.fleet,
+            store,
+            store_credentials(os.environ),
+            examine_worker,
+            orders,
+            name="preflight",
+            seconds=SECONDS,
         )
-        return answers, findings
-    finally:
-        if not joined:
-            ray.shutdown()
+    return answers, [finding]
 
 
 # --- judging what the workers say ---

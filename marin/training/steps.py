@@ -12,7 +12,7 @@ from marin.training.config import TrainingConfig
 from marin.training.continuation import InitConfig
 
 
-@step("model/pretrain", version="3", fans_out=True)
+@step("model/pretrain", version="4", fans_out=True)
 def pretrain(
     mixture: Mixture,
     heldout: dict[str, TokenShards],

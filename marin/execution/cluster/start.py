@@ -44,6 +44,22 @@ def kept_signal_handlers() -> Iterator[None]:
                     signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def joined(address: str, stays_here: Sequence[Path] = ()) -> Iterator[Shipment | None]:
+    """The cluster at an address, joined as by `join` for the time of the block; one that this process is in already
+    stays joined.
+    """
+    if ray.is_initialized():
+        yield None
+        return
+    with kept_signal_handlers():
+        shipment = join(address, stays_here)
+    try:
+        yield shipment
+    finally:
+        ray.shutdown()
+
+
 def start_embedded(cpus: float) -> None:
     """Start Ray on this machine, bound to loopback, with at least `cpus` processors to hand out."""
     for attempt in range(1, START_ATTEMPTS + 1):
