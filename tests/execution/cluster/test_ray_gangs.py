@@ -41,10 +41,10 @@ def test_a_step_whose_own_process_dies_gives_back_its_gangs_places_and_takes_the
     results: list[RunResult] = []
     running = threading.Thread(target=lambda: results.append(run(gang_of_two(probe), store)), daemon=True)
     running.start()
-    wait_for(lambda: executions(probe.tally, "rank-0") == executions(probe.tally, "rank-1") == 1, 30)
+    wait_for(lambda: executions(probe.tally, "rank-0") == executions(probe.tally, "rank-1") == 1, 60)
     (process,) = executing(probe.tally, "meeting")
     os.kill(process, signal.SIGKILL)
-    wait_for(lambda: executions(probe.tally, "rank-0") == executions(probe.tally, "rank-1") == 2, 30)
+    wait_for(lambda: executions(probe.tally, "rank-0") == executions(probe.tally, "rank-1") == 2, 60)
     Path(probe.hold).touch()
     running.join(30)
     assert [result.succeeded for result in results] == [True]
@@ -68,7 +68,7 @@ def test_an_error_of_a_rank_is_told_at_once_while_the_others_live(store: Store, 
     begun = []
 
     def note_beginning() -> None:
-        wait_for(lambda: executions(probe.tally, "rank-1") == 1, 30)
+        wait_for(lambda: executions(probe.tally, "rank-1") == 1, 60)
         begun.append(time.monotonic())
 
     watching = threading.Thread(target=note_beginning, daemon=True)
@@ -136,7 +136,7 @@ def test_an_interrupted_run_lets_its_gang_save_and_waits_no_longer_than_that(sto
     runner = Runner(store, plan, RunOptions(), lambda: backend)
     running = threading.Thread(target=lambda: results.append(runner.run()), daemon=True)
     running.start()
-    wait_for(lambda: executions(probe.tally, "2-rank-0@") == executions(probe.tally, "2-rank-1@") == 1, 30)
+    wait_for(lambda: executions(probe.tally, "2-rank-0@") == executions(probe.tally, "2-rank-1@") == 1, 60)
     asked = time.monotonic()
     backend.stop("the run is interrupted")
     assert time.monotonic() - asked < 20
