@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,10 @@ def _fit(arguments: Mapping[str, Any], rest: list[str]) -> Fit:
             f"--accelerator: {accelerator!r} is none of {', '.join(CARD_GB)}; give its memory with --memory-gb",
             USAGE_ERROR,
         )
+    for name, least in (("gpus", 1), ("memory_gb", 0), ("imbalance", 1)):
+        value = arguments[name]
+        if value is not None and not least <= value < math.inf:
+            fail(f"--{name.replace('_', '-')}: {value} is not a number of at least {least}", USAGE_ERROR)
     try:
         return fit_of(
             model,

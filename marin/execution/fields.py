@@ -8,6 +8,7 @@ import datetime
 import enum
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -71,6 +72,17 @@ def added(
         else:
             default = frozen
     return dataclasses.field(default=default, default_factory=default_factory, metadata={ADDED: (frozen, since)})
+
+
+def refuse_infinite(config: Any, where: str = "") -> None:
+    """Raise ValueError for a float field of a dataclass that is infinite or no number; ``where`` comes before its name.
+
+    Comparisons do not catch these: every one with NaN is false.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{where}{field.name} is {value}; give a finite number")
 
 
 def _refuse_moving(literal: Any, since: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from marin.execution.fields import added
+from marin.execution.fields import added, refuse_infinite
 from marin.model.features import CombineWeights, Features
 
 PUBLISHED_RUNGS: Mapping[str, tuple[int, int]] = {
@@ -52,6 +52,7 @@ class CapacityConfig:
     """
 
     def __post_init__(self) -> None:
+        refuse_infinite(self, "balancing.capacity.")
         for name in ("factor_sender", "factor_receiver"):
             if not getattr(self, name) >= 1:
                 raise ValueError(
@@ -78,6 +79,7 @@ class BalancingConfig:
     """Null: no assignment is ever dropped."""
 
     def __post_init__(self) -> None:
+        refuse_infinite(self, "balancing.")
         if self.router_z_loss < 0:
             raise ValueError(f"balancing.router_z_loss is {self.router_z_loss}; give 0 to switch it off")
         if self.auxiliary_coefficient < 0:
@@ -156,13 +158,15 @@ class ModelConfig:
     """The output head is the embedding: one matrix, which learns from both uses as the head does."""
 
     def __post_init__(self) -> None:
+        refuse_infinite(self)
         sizes = (
             "vocab_size width layers heads head_dim local_kv_heads global_kv_heads experts experts_per_token "
             "latent_width expert_width sequence_length window gate_rank conv_taps global_every"
         )
         for name in sizes.split():
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it counts something and must be at least 1")
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; it counts something and must be a whole number, at least 1")
         if self.shared_experts < 0 or (self.shared_experts and self.shared_width < 1):
             raise ValueError(
                 f"shared_experts is {self.shared_experts} with shared_width {self.shared_width}; "
@@ -212,6 +216,9 @@ class ModelConfig:
         if unknown := sorted(set(sizes) - known):
             raise ValueError(f"unknown field {unknown[0]!r}; ModelConfig has {', '.join(sorted(known))}")
         head_dim = sizes.get("head_dim", 128)
+        for name, value in (("width", width), ("head_dim", head_dim), ("heads", sizes.get("heads", 1))):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; it counts something and must be a whole number, at least 1")
         if "heads" not in sizes and width % head_dim:
             raise ValueError(f"width {width} is not a multiple of head_dim {head_dim}; change one, or give heads")
         heads = sizes.get("heads", width // head_dim)

@@ -2,7 +2,7 @@
 
 Made once a forward pass and handed to every block. A batch row holds several documents one after the other; `segments`
 gives each token its document's number and `positions` its place in it. Two tokens belong together when their segment is
-equal.
+equal; the tokens of a document stand side by side.
 """
 
 from __future__ import annotations

@@ -120,6 +120,11 @@ class Transformer(nn.Module):
                 f"tokens {tuple(tokens_BT.shape)}, segments {tuple(segments_BT.shape)} and positions "
                 f"{tuple(positions_BT.shape)} must have one shape [batch, sequence]"
             )
+        if not tokens_BT.numel():
+            raise ValueError(
+                f"tokens are {list(tokens_BT.shape)}: a batch without a token; give a rank that has none a sequence that "
+                "the loss mask leaves out, since all ranks of an exchange of experts take part in it"
+            )
         packing = Packing(segments_BT, positions_BT)
         x_BTD = self.embedding_norm(self.embedding(tokens_BT))
         for block in self.blocks:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from marin.execution import added
+from marin.execution.fields import refuse_infinite
 
 WARMUP_SHARE = 0.01
 FINAL_SHARE = 0.05
@@ -29,7 +30,7 @@ class RecipeRates:
 def recipe_rates(*, tokens: float, batch_tokens: float, width: int) -> RecipeRates:
     """Peak learning rates and Adam constants for a run of `tokens` in batches of `batch_tokens` at model `width`."""
     for name, value in (("tokens", tokens), ("batch_tokens", batch_tokens), ("width", width)):
-        if value <= 0:
+        if not 0 < value < math.inf:
             raise ValueError(f"{name} is {value}; the learning-rate rule needs a positive number")
     adam = 0.087571 * tokens**-0.3461 * width**-0.3448 * math.sqrt(batch_tokens)
     return RecipeRates(
@@ -134,6 +135,7 @@ class OptimizerConfig:
     """muonh: decoupled decay of router weights and head gates; it anneals linearly to 0 at the last step."""
 
     def __post_init__(self) -> None:
+        refuse_infinite(self)
         if not 0 < self.learning_rate < 10:
             raise ValueError(f"learning_rate is {self.learning_rate}; give a positive peak rate")
         for name in ("beta1", "beta2", "momentum"):
@@ -177,6 +179,7 @@ class GuardConfig:
     """Steps that the mean and deviation are taken over; nothing is skipped before half of them are known."""
 
     def __post_init__(self) -> None:
+        refuse_infinite(self, "guard.")
         if self.deviations is not None and self.deviations <= 0:
             raise ValueError(f"guard.deviations is {self.deviations}; give a positive number, or null to skip none")
         if self.window < 2:
@@ -197,6 +200,7 @@ class LossScaleConfig:
     most: float = 2.0**24
 
     def __post_init__(self) -> None:
+        refuse_infinite(self, "loss_scale.")
         if not 0 < self.least <= self.initial <= self.most:
             raise ValueError(
                 f"loss_scale has least {self.least}, initial {self.initial} and most {self.most}; they must be "

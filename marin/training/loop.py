@@ -232,7 +232,7 @@ class TrainingLoop:
             self.ranks,
             self.clock,
             share=self.training.schedule.share(self.step),
-            remaining=1 - self.step / self.training.steps,
+            remaining=1 - self.step / max(1, self.training.steps - 1),
             clip=self.training.gradient_clip,
         )
         self.step = step

@@ -164,3 +164,43 @@ def test_the_room_and_its_config_import_no_torch():
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_mask_with_a_hole_and_odd_values_are_refused_by_name() -> None:
+    config = MarinConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, num_experts=4, num_experts_per_tok=2
+    )
+    ids = torch.randint(0, 50, (1, 6))
+    model = MarinModel(config)
+    with pytest.raises(ValueError, match="mask padding at the sides only"):
+        model(ids, attention_mask=torch.tensor([[1, 1, 0, 1, 1, 1]]))
+    assert model(ids, attention_mask=torch.tensor([[0, 1, 1, 1, 1, 0]])).last_hidden_state.shape == (1, 6, 32)
+    with pytest.raises(ValueError, match="without a token"):
+        model.transformer(ids[:0], ids[:0], ids[:0])
+    with pytest.raises(ValueError, match=r"input_ids is \[6\]; give \[batch, sequence\]"):
+        model(ids[0])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_attention_heads", 0),
+        ("hidden_size", 0),
+        ("head_dim", 0),
+        ("vocab_size", "50"),
+        ("vocab_size", 50.5),
+        ("router_balancing", {"kind": "none"}),
+        ("tie_word_embeddings", "no"),
+        ("num_hidden_layers", True),
+        ("rope_theta", float("nan")),
+        ("query_scale", float("inf")),
+    ],
+)
+def test_a_field_of_a_wrong_kind_is_named(field: str, value: object) -> None:
+    ours = {
+        "num_attention_heads": "num_attention_heads|heads",
+        "vocab_size": "vocab_size",
+        "num_hidden_layers": "layers",
+    }
+    with pytest.raises(ValueError, match=ours.get(field, field)):
+        MarinConfig(**{"hidden_size": 64, "num_attention_heads": 4, field: value})

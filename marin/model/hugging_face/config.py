@@ -72,6 +72,17 @@ class MarinConfig:
                 )
         self._same("num_experts", "num_local_experts", 384)
         self._same("dropout", "hidden_dropout", 0.0)
+        for name, kind in (("router_balancing", BalancingConfig), ("architecture_features", Features)):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; give a {kind.__name__}, or read a config.json with from_dict"
+                )
+        if not isinstance(self.tie_word_embeddings, bool):
+            raise ValueError(f"tie_word_embeddings is {self.tie_word_embeddings!r}; give True or False")
+        for name in ("hidden_size", "num_attention_heads"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} is {value!r}; it counts something and must be a whole number, at least 1")
         if self.num_attention_heads is not None and self.head_dim is None:
             if self.hidden_size % self.num_attention_heads:
                 raise ValueError(

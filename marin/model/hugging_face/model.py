@@ -107,7 +107,7 @@ def layout(
 ) -> tuple[Tensor, Tensor]:
     """Segments and positions of a batch [batch, sequence].
 
-    `attention_mask` is 0 at padding, on either side: real tokens never see it and their positions do not count it.
+    `attention_mask` is 0 at padding, on either side, and not in between (ValueError): real tokens never see it and their positions do not count it.
     What is returned at padding means nothing; in training its tokens take part in the routers' counts. Where
     `position_ids` start again at 0, another document begins, as in a packed batch.
     """
@@ -116,7 +116,12 @@ def layout(
             raise ValueError(
                 f"{name} is {list(given.shape)} and input_ids {list(input_ids.shape)}; give one value a token"
             )
+    if input_ids.dim() != 2:
+        raise ValueError(f"input_ids is {list(input_ids.shape)}; give [batch, sequence]")
     real = torch.ones_like(input_ids) if attention_mask is None else (attention_mask != 0).to(input_ids.dtype)
+    starts = real.diff(dim=1, prepend=torch.zeros_like(real[:, :1])) > 0
+    if attention_mask is not None and bool((starts.sum(1) > 1).any()):
+        raise ValueError("attention_mask has real tokens before and after masked ones; mask padding at the sides only")
     positions = (real.cumsum(1) - 1).clamp(min=0) if position_ids is None else position_ids
     begins = torch.zeros_like(input_ids) if position_ids is None else (position_ids == 0).to(input_ids.dtype)
     return torch.where(real == 1, begins.cumsum(1), -1), positions
