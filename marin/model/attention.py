@@ -49,9 +49,10 @@ class Attention(nn.Module):
     def forward(self, u_BTD: Tensor, packing: Packing) -> Tensor:
         """Attend inside each packed document."""
         used = self.used_kv_width
-        q = F.linear(u_BTD, self.query).unflatten(2, (-1, self.head_dim))
-        k = self.key_convolution(F.linear(u_BTD, self.key[:used]), packing, used).unflatten(2, (-1, self.head_dim))
-        v = F.linear(u_BTD, self.value[:used]).unflatten(2, (-1, self.head_dim))
+        b, t, _ = u_BTD.shape
+        q = F.linear(u_BTD, self.query).view(b, t, -1, self.head_dim)
+        k = self.key_convolution(F.linear(u_BTD, self.key[:used]), packing, used).view(b, t, -1, self.head_dim)
+        v = F.linear(u_BTD, self.value[:used]).view(b, t, -1, self.head_dim)
         q = rms_norm(q, self.query_gain, eps=self.eps, scale=self.query_scale)
         k = rms_norm(k, self.key_gain, eps=self.eps)
         if self.rotary is not None:
