@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from marin.execution.fields import refuse_infinite
+
 
 class Part(StrEnum):
     """How much of a checkpoint a run begins with."""
@@ -50,6 +52,7 @@ class CheckpointPolicy:
     """The run ends when saves have failed for so long without one success; null to train on whatever the store does."""
 
     def __post_init__(self) -> None:
+        refuse_infinite(self, "checkpoints.")
         for name in ("every_steps", "every_minutes", "permanent_every_steps", "give_up_minutes"):
             value = getattr(self, name)
             if value is not None and value <= 0:

@@ -44,6 +44,8 @@ def _wrong(annotation: Any, value: Any, where: str) -> str | None:
     if not _fits(annotation, origin, value):
         hint = "; put it in quotes" if origin is str and not isinstance(value, (list, dict, type(None))) else ""
         return f"{where} takes {_kind(annotation)}, not {_shown(value)}{hint}"
+    if isinstance(origin, type) and issubclass(origin, enum.Enum) and value not in origin.__members__:
+        return f"{where} takes one of {', '.join(origin.__members__)}, not {_shown(value)}"
     arguments = typing.get_args(annotation)
     if origin in (tuple, list, set, frozenset) and arguments:
         kinds = arguments if origin is tuple and arguments[-1] is not Ellipsis else [arguments[0]] * len(value)

@@ -122,8 +122,8 @@ class Transformer(nn.Module):
             )
         if not tokens_BT.numel():
             raise ValueError(
-                f"tokens are {list(tokens_BT.shape)}: a batch without a token; give a rank that has none a sequence that "
-                "the loss mask leaves out, since all ranks of an exchange of experts take part in it"
+                f"tokens are {list(tokens_BT.shape)}: a batch without a token; give a rank that has none a sequence "
+                "that the loss mask leaves out, since all ranks of an exchange of experts take part in it"
             )
         packing = Packing(segments_BT, positions_BT)
         x_BTD = self.embedding_norm(self.embedding(tokens_BT))

@@ -137,7 +137,7 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         refuse_infinite(self)
         if not 0 < self.learning_rate < 10:
-            raise ValueError(f"learning_rate is {self.learning_rate}; give a positive peak rate")
+            raise ValueError(f"learning_rate is {self.learning_rate}; give a positive peak rate below 10")
         for name in ("beta1", "beta2", "momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give a number from 0 up to, but below, 1")

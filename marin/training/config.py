@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from marin.checkpoint.config import CheckpointPolicy
 from marin.execution import added, runtime
+from marin.execution.fields import refuse_infinite
 from marin.model.config import ComputeConfig
 from marin.optim.config import (
     FINAL_SHARE,
@@ -101,6 +102,7 @@ class TrainingConfig:
     """Steps between two lines of the log; metrics have one line a step whatever this is."""
 
     def __post_init__(self) -> None:
+        refuse_infinite(self)
         for name in ("steps", "batch_sequences", "skips_in_a_row", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give at least 1")

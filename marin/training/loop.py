@@ -302,8 +302,11 @@ class TrainingLoop:
         summary = summarise(self.last_validation, self.step, started)
         self.validations.append(summary)
         self.hooks.validated(summary)
-        if self.ranks.rank == 0 and summary["loss"] is not None:
-            logger.info("step %d: validation loss %.4f nats per token", self.step, summary["loss"])
+        if self.ranks.rank == 0:
+            if summary["loss"] is not None:
+                logger.info("step %d: validation loss %.4f nats per token", self.step, summary["loss"])
+            elif summary["tokens"]:
+                logger.warning("step %d: the validation loss is not finite", self.step)
 
     def _validate(self) -> dict[str, SourceLoss]:
         return validate(

@@ -12,6 +12,7 @@ from marin.checkpoint.artifacts import Checkpoint
 from marin.checkpoint.layout import published_folder
 from marin.checkpoint.progress import MetricsSegment
 from marin.checkpoint.state_folder import ByteSink, StateFolder
+from marin.execution import StepError
 from marin.training.curve import render_curve
 from marin.training.job import PermanentCheckpoint, PublishedFile, TrainingJob, TrainingOutcome
 from marin.training.metrics import read_segments
@@ -50,7 +51,15 @@ def decode_outcome(result: Mapping[str, Any]) -> TrainingOutcome:
 
 
 def publish(run: Publisher, job: TrainingJob, outcome: TrainingOutcome) -> Checkpoint:
-    """Writes the outputs and returns the artifact."""
+    """Writes the outputs and returns the artifact. Raises StepError for a run whose last validation is not finite: its
+    model is of no use, and every step after this one would only say so later.
+    """
+    if outcome.validations[-1]["loss"] is None and outcome.validations[-1]["tokens"]:
+        raise StepError(
+            f"the validation loss after step {outcome.step} is not finite, so the model is not published "
+            f"({outcome.skipped_steps} steps were skipped). Lower the learning rate, clip gradients, or look at the "
+            "data; the curve so far: `marin watch`"
+        )
     for file in outcome.checkpoint:
         run.publish(f"{published_folder(None)}/{file.name}", file.key, sha256=file.sha256)
     for permanent in outcome.permanent:

@@ -107,7 +107,7 @@ def validate(
 def summarise(losses: Mapping[str, SourceLoss], step: int, started: float) -> dict[str, Any]:
     """A validation as JSON: the loss over all tokens of the held-out sources, and every source by itself.
 
-    A source without a token that has a loss has none of its own.
+    A source without a token that has a loss has none of its own. A figure that is not finite is None.
     """
     counted = [loss for loss in losses.values() if loss.in_loss]
     tokens = sum(loss.tokens for loss in counted)
@@ -115,14 +115,19 @@ def summarise(losses: Mapping[str, SourceLoss], step: int, started: float) -> di
     return {
         "step": step,
         "time": time.time(),
-        "loss": sum(loss.nll for loss in counted) / tokens if tokens else None,
+        "loss": finite(sum(loss.nll for loss in counted) / tokens) if tokens else None,
         "tokens": tokens,
-        "bits_per_byte": overall(loss.score for loss in counted if loss.score is not None),
-        "losses": {source: loss.loss for source, loss in losses.items() if loss.tokens},
+        "bits_per_byte": finite(overall(loss.score for loss in counted if loss.score is not None)),
+        "losses": {source: finite(loss.loss) for source, loss in losses.items() if loss.tokens},
         "source_tokens": {source: loss.tokens for source, loss in losses.items()},
-        "source_bits_per_byte": {source: score.bits_per_byte for source, score in scores.items()},
+        "source_bits_per_byte": {source: finite(score.bits_per_byte) for source, score in scores.items()},
         "seconds": time.perf_counter() - started,
     }
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None for one that JSON cannot hold."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def heldout_texts(heldout: Mapping[str, TokenShards], mixture: Mixture, sequence_length: int) -> dict[str, HeldOutText]:

@@ -12,7 +12,7 @@ import torch
 
 from marin.checkpoint.loading import load_model
 from marin.evaluation.heldout import score_source
-from marin.execution import Fleet, materialise
+from marin.execution import Fleet, StepError, materialise
 from marin.optim.config import OptimizerConfig
 from marin.tokens.mixture.artifacts import Mixture
 from marin.tokens.mixture.config import MixtureConfig, Phase
@@ -20,8 +20,11 @@ from marin.tokens.mixture.loader import MixtureLoader, packed_batches
 from marin.tokens.mixture.steps import build_mixture
 from marin.tokens.shards.artifacts import TokenShards
 from marin.training.config import TrainingConfig, ValidationGrid
+from marin.training.job import TrainingOutcome
+from marin.training.outputs import publish
 from marin.training.steps import pretrain
 from marin.training.tensors import on_device
+from marin.training.validation import SourceLoss, summarise
 from tests.tokens.building import written_shards
 from tests.training.test_pretrain import counting, fixed_tokenizer
 from tests.training.toy import VOCABULARY, toy_model
@@ -105,3 +108,24 @@ def test_a_run_whose_only_held_out_text_has_no_loss_ends_well_and_names_it(
     assert math.isnan(checkpoint.validation_loss)
     assert math.isnan(checkpoint.unigram_loss)
     assert checkpoint.validation_losses.keys() == {"mixture/rare"}
+
+
+def test_a_run_whose_last_validation_is_not_finite_is_refused_in_one_line() -> None:
+    broken = {"x": SourceLoss(nll=math.nan, tokens=5, target_counts=np.zeros(VOCABULARY, dtype=np.int64))}
+    summary = summarise(broken, step=8, started=0.0)
+    assert summary["loss"] is None and summary["losses"] == {"x": None} and summary["tokens"] == 5
+    outcome = TrainingOutcome(
+        first_step=0,
+        step=8,
+        tokens=100,
+        skipped_steps=3,
+        checkpoint=(),
+        permanent=(),
+        metrics=(),
+        validations=(summary,),
+        unigram_losses={},
+        peak_flops=1.0,
+        flops_per_token=1,
+    )
+    with pytest.raises(StepError, match=r"the validation loss after step 8 is not finite, .* 3 steps were skipped"):
+        publish(None, None, outcome)  # type: ignore[arg-type]  # neither is looked at

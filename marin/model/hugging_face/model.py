@@ -107,9 +107,9 @@ def layout(
 ) -> tuple[Tensor, Tensor]:
     """Segments and positions of a batch [batch, sequence].
 
-    `attention_mask` is 0 at padding, on either side, and not in between (ValueError): real tokens never see it and their positions do not count it.
-    What is returned at padding means nothing; in training its tokens take part in the routers' counts. Where
-    `position_ids` start again at 0, another document begins, as in a packed batch.
+    `attention_mask` is 0 at padding, on either side, and not in between (ValueError): real tokens never see it and
+    their positions do not count it. What is returned at padding means nothing; in training its tokens take part in the
+    routers' counts. Where `position_ids` start again at 0, another document begins, as in a packed batch.
     """
     for name, given in (("attention_mask", attention_mask), ("position_ids", position_ids)):
         if given is not None and given.shape != input_ids.shape:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from marin.execution import Secret
+from marin.execution.fields import refuse_infinite
 
 
 class OnDifference(StrEnum):
@@ -34,6 +35,7 @@ class StallBudgets:
     """How long a rank that found itself stalled waits for the stacks of the others before it ends the gang."""
 
     def __post_init__(self) -> None:
+        refuse_infinite(self, "watch.stall.")
         for name in ("startup_minutes", "step_minutes", "validation_minutes", "checkpoint_minutes"):
             if getattr(self, name) <= 0:
                 raise ValueError(
@@ -81,6 +83,7 @@ class WatchConfig:
     wandb: WandbConfig | None = None
 
     def __post_init__(self) -> None:
+        refuse_infinite(self, "watch.")
         for name in ("activations_every", "norms_every", "checksums_every", "live_seconds"):
             if getattr(self, name) < 0:
                 raise ValueError(f"watch.{name} is {getattr(self, name)}; give 0 for never, or more")

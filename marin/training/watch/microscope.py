@@ -67,7 +67,10 @@ class Microscope:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        modules = {name or WHOLE_MODEL: module for name, module in model.named_modules()}
+        # Dropout makes no value of its own, and acts at several places of a block under one name.
+        modules = {
+            name or WHOLE_MODEL: module for name, module in model.named_modules() if not isinstance(module, nn.Dropout)
+        }
         self._meter = ActivationMeter(modules)
         self._modules = modules
         self._gradients: dict[str, Tensor] = {}
