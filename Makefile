@@ -67,7 +67,7 @@ $(BIN)/python:
 constraints: $(BIN)/python
 	@$(BIN)/python -m pip install -qq uv
 	@set --; for place in $$PIP_FIND_LINKS; do set -- "$$@" --find-links "$$place"; done; \
-	$(BIN)/uv pip compile "$$@" --quiet --upgrade --no-header --no-annotate --extra test --extra dev \
+	$(BIN)/uv pip compile "$$@" --quiet --upgrade --no-header --no-annotate --extra test --extra dev --extra wandb \
 		--python-version 3.11 pyproject.toml >constraints.new
 	@{ sed '/^[^#]/,$$d' constraints.txt; \
 		sed -n 's/^\([A-Za-z0-9._-]*==[^+ ;]*\).*/\1/p' constraints.new; } >constraints.next

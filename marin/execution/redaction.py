@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO, cast
 
 from marin.execution.failures import StepError
@@ -128,15 +128,24 @@ def guarded(stream: ChecksummedWriter, values: Iterable[str], what: str) -> Chec
 
 
 class _RedactingRecord(logging.LogRecord):
-    """A log record whose text and traceback are masked, whichever handler prints them."""
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        if self.exc_info and self.exc_info[0] is not None:
-            self.exc_text = redact("".join(traceback.format_exception(*self.exc_info)).rstrip("\n"))
+    """A log record whose text is masked, whichever handler prints it."""
 
     def getMessage(self) -> str:
         return redact(super().getMessage())
+
+
+def _masking(factory: Callable[..., logging.LogRecord]) -> Callable[..., logging.LogRecord]:
+    """A factory of log records whose text and traceback are masked, made by another one: Ray has one of its own."""
+
+    def make(*arguments: Any, **keywords: Any) -> logging.LogRecord:
+        record = factory(*arguments, **keywords)
+        if type(record) is logging.LogRecord:  # a class of somebody's own stays what it is
+            record.__class__ = _RedactingRecord
+        if record.exc_info and record.exc_info[0] is not None:
+            record.exc_text = redact("".join(traceback.format_exception(*record.exc_info)).rstrip("\n"))
+        return record
+
+    return make
 
 
 class _RedactingStream:
@@ -159,13 +168,14 @@ class _RedactingStream:
 
 _depth = 0
 _replaced: list[tuple[str, _RedactingStream]] = []
-_factory: Any = None
+_factories: tuple[Callable[..., logging.LogRecord], Callable[..., logging.LogRecord]] | None = None
+"""The one that was there before, and the masking one over it."""
 
 
 @contextlib.contextmanager
 def redacting_output() -> Iterator[None]:
     """Mask what this process logs and prints while the block lasts. Blocks of several threads may overlap."""
-    global _depth, _factory
+    global _depth, _factories
     with _lock:
         _depth += 1
         if _depth == 1:
@@ -173,9 +183,9 @@ def redacting_output() -> Iterator[None]:
                 proxy = _RedactingStream(getattr(sys, name))
                 _replaced.append((name, proxy))
                 setattr(sys, name, cast(TextIO, proxy))
-            _factory = logging.getLogRecordFactory()
-            if _factory is logging.LogRecord:  # another factory is somebody's own
-                logging.setLogRecordFactory(_RedactingRecord)
+            factory = logging.getLogRecordFactory()
+            _factories = factory, _masking(factory)
+            logging.setLogRecordFactory(_factories[1])
     try:
         yield
     finally:
@@ -186,5 +196,5 @@ def redacting_output() -> Iterator[None]:
                     if getattr(sys, name) is proxy:
                         setattr(sys, name, proxy.stream)
                 _replaced.clear()
-                if logging.getLogRecordFactory() is _RedactingRecord:
-                    logging.setLogRecordFactory(_factory)
+                if _factories is not None and logging.getLogRecordFactory() is _factories[1]:
+                    logging.setLogRecordFactory(_factories[0])

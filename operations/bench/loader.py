@@ -41,6 +41,7 @@ from marin.tokens.mixture.order import MixtureOrder  # noqa: E402
 from marin.tokens.mixture.packing import pack  # noqa: E402
 from marin.tokens.mixture.sequences import CarriedOn, PlannedSequences, SequenceReader, TokenStream  # noqa: E402
 from marin.tokens.shards.artifacts import ShardPacking  # noqa: E402
+from marin.tokens.shards.blocks import encode_checksums  # noqa: E402
 from marin.tokens.shards.indexed import IndexedTokens, TokenWriter  # noqa: E402
 from marin.tokens.shards.plans import PlannedSpans, plan_packing  # noqa: E402
 
@@ -242,8 +243,9 @@ def token_streams(folder: Path, shards: int, tokens: int) -> list[TokenStream]:
             for first in range(0, len(lengths), 1000):
                 part = lengths[first : first + 1000]
                 writer.add(generator.integers(0, 128_256, sum(part)).tolist(), part)
-        path.with_suffix(".idx").write_bytes(writer.index.to_bytes())
-        opened = IndexedTokens(path, path.with_suffix(".idx"))
+        index = writer.index.to_bytes()
+        path.with_suffix(".idx").write_bytes(index)
+        opened = IndexedTokens(path, path.with_suffix(".idx"), encode_checksums(writer.checksums, index))
         streams.append(TokenStream([opened.tokens], lambda _, opened=opened: opened))
     return streams
 

@@ -85,7 +85,7 @@ def test_all_sources_together_are_weighted_by_bytes():
 
 
 def test_a_source_without_text_is_refused():
-    with pytest.raises(ValueError, match="'web' hold 1 tokens and 0 bytes"):
+    with pytest.raises(ValueError, match="'web' hold 1 tokens, 0 of them with a loss, and 0 bytes"):
         score([0], {0}, bos_id=0)
 
 

@@ -119,7 +119,12 @@ def test_what_is_too_short_to_be_told_from_ordinary_text_is_left_alone() -> None
     assert redact("a test of tests") == "a test of tests"
 
 
-def test_log_records_and_output_are_masked_for_every_handler(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("another", [False, True], ids=["alone", "over another factory of records, as Ray has one"])
+def test_log_records_and_output_are_masked_for_every_handler(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another: bool
+) -> None:
+    factory = (lambda *given, **named: logging.LogRecord(*given, **named)) if another else logging.LogRecord
+    monkeypatch.setattr(logging, "_logRecordFactory", factory)
     logger = logging.getLogger("marin.test.secrets")
     handler = logging.FileHandler(tmp_path / "log")
     logger.addHandler(handler)

@@ -127,11 +127,13 @@ def test_the_verdict_is_about_nine_tenths_of_the_card():
 @pytest.mark.slow
 def test_the_hero_is_planned_within_a_minute_and_two_gibibytes():
     program = (
-        "import json, resource, time; started = time.process_time()\n"
+        "import json, time; started = time.process_time()\n"
         "from marin.recipes import scale_named; from marin.training.fit import fit_of\n"
         "scale = scale_named('hero')\n"
         "fit = fit_of(scale.model, scale.training, ranks=704, accelerator='GB200')\n"
-        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
+        # ru_maxrss of a program begins at that of the process which started it.
+        "status = dict(line.split(':', 1) for line in open('/proc/self/status'))\n"
+        "peak = int(status['VmHWM'].split()[0]) * 1024\n"
         "print(json.dumps([fit.memory.weights, fit.fits, time.process_time() - started, peak]))"
     )
     environment = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -14,6 +14,10 @@ MOST_BANDS = 256
 LEAST_CACHE_BYTES = 64 * 1024**2
 
 
+class InfeasibleMixture(ValueError):
+    """The epoch cap cannot be kept."""
+
+
 def is_pattern(name: str) -> bool:
     """Whether a name in a table of weights stands for several cells."""
     return any(mark in name for mark in "*?[")

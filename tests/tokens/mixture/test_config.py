@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from marin.tokens.mixture.cells import CellTable
-from marin.tokens.mixture.config import MixtureConfig, Phase, RepeatMask
-from marin.tokens.mixture.weights import InfeasibleMixture, epochs_over, resolve_weights
+from marin.tokens.mixture.config import InfeasibleMixture, MixtureConfig, Phase, RepeatMask
+from marin.tokens.mixture.weights import epochs_over, resolve_weights
 
 TWO_PHASES = (
     Phase("main", 0.8, "shares", {"a": 0.7, "b": 0.3}),
