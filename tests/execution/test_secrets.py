@@ -147,7 +147,7 @@ def test_log_records_and_output_are_masked_for_every_handler(
     assert "ValueError: denied: ***" in text
     assert out == "printed ***\n"
     assert VALUE not in text + out + err
-    assert logging.getLogRecordFactory() is logging.LogRecord
+    assert logging.getLogRecordFactory() is factory
 
 
 def test_a_json_value_that_holds_a_secret_is_refused() -> None:
