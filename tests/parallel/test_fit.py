@@ -22,6 +22,8 @@ from marin.parallel.recompute import apply_recompute
 from marin.training.config import TrainingConfig
 from marin.training.fit import fit_of, memory_of
 
+pytestmark = pytest.mark.slow
+
 F32 = torch.float32
 MODEL = ModelConfig.shaped(
     width=64,
@@ -124,7 +126,6 @@ def test_the_verdict_is_about_nine_tenths_of_the_card():
         memory_of(MODEL, training(), ranks=6)
 
 
-@pytest.mark.slow
 def test_the_hero_is_planned_within_a_minute_and_two_gibibytes():
     program = (
         "import json, time; started = time.process_time()\n"

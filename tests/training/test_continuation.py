@@ -34,6 +34,8 @@ from tests.training.test_loop import SAME_EVERYWHERE
 from tests.training.test_pretrain import counting, fixed_tokenizer, heldout_of, mixture_of
 from tests.training.toy import VOCABULARY, toy_model
 
+pytestmark = pytest.mark.slow
+
 PARENT = TrainingConfig(
     steps=12,
     batch_sequences=8,

@@ -24,6 +24,8 @@ from tests.training.test_continuation import PARENT
 from tests.training.test_pretrain import fixed_tokenizer, heldout_of, mixture_of
 from tests.training.toy import VOCABULARY, toy_model
 
+pytestmark = pytest.mark.slow
+
 
 def run_of(training: TrainingConfig) -> Checkpoint:
     """The run, on one rank."""

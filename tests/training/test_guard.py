@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from marin.optim.config import GuardConfig, LossScaleConfig
 from marin.parallel.config import Precision
 from tests.training.stopped import run_with_and_without_a_stop
 from tests.training.toy import toy_training
+
+pytestmark = pytest.mark.slow
 
 OUTLIERS = toy_training(guard=GuardConfig(deviations=6.0, window=6))
 HALF = toy_training(precision=Precision.FP16, loss_scale=LossScaleConfig(initial=4096.0, interval=5))

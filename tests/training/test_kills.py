@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from marin.checkpoint.completeness import survey
@@ -20,6 +21,8 @@ from tests.checkpoint.holder import holder
 from tests.training.rank_pool import VARIABLES, shared_pool
 from tests.training.test_loop import curve
 from tests.training.toy import ToyTask, toy_training, train_toy
+
+pytestmark = pytest.mark.slow
 
 SAVE, RESTORE = "save", "restore"
 CONTEXT = multiprocessing.get_context("forkserver")

@@ -11,6 +11,8 @@ from marin.parallel.config import ParallelPlan
 from tests.training.stopped import run_with_and_without_a_stop
 from tests.training.toy import toy_training
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("kind", "plan"),

@@ -28,6 +28,8 @@ from tests.training.test_continuation import curve as lines_of
 from tests.training.test_pretrain import TRAINING, fixed_tokenizer, graph, heldout_of, mixture_of
 from tests.training.toy import VOCABULARY, toy_model
 
+pytestmark = pytest.mark.slow
+
 LONG = replace(TRAINING, steps=60, log_every=1)
 
 

@@ -19,6 +19,8 @@ from operations.soak.forks import KILLED, driven
 from operations.soak.graph import Ledger, open_ledger, small
 from tests.execution.running.forked import undisturbed
 
+pytestmark = pytest.mark.slow
+
 STEPS = 4
 SHARDS = 5
 

@@ -17,6 +17,8 @@ from operations.soak.graph import CHECKPOINTS, Ledger, open_ledger
 from tests.execution.running.forked import await_begun, undisturbed
 from tests.storage.backends import wait_for
 
+pytestmark = pytest.mark.slow
+
 SILENT = Rule(Fault.drop, frozenset({"put"}), keys="_runs/", after=1)
 """The heartbeat is written once, and then it only seems to be."""
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from marin.execution import Stalled
 from marin.parallel.config import ParallelPlan
 from marin.training.watch.config import StallBudgets, WatchConfig
@@ -20,6 +22,8 @@ from tests.training.rank_pool import shared_pool
 from tests.training.toy import ToyTask, toy_training, train_toy
 from tests.training.watch.disturbances import Dies, Hangs
 from tests.training.watch.processes import rank_variables, started
+
+pytestmark = pytest.mark.slow
 
 SECONDS = 1.5
 BUDGETS = StallBudgets(startup_minutes=2, step_minutes=SECONDS / 60, together_seconds=20)
