@@ -79,7 +79,7 @@ def test_a_comment_reruns_nothing_and_a_bumped_version_reruns_the_step_and_its_d
     bumped = planned(run(smoke_prefix, "--dry-run", code=tmp_path).stdout)
     running = {name: action for name, action in bumped.items() if action != "cached"}
     assert set(running) == {"tokens/mixture", "model/pretrain", "evaluations/report"}
-    assert "version '2' → '3'" in running["tokens/mixture"]
+    assert "version '3' → '4'" in running["tokens/mixture"]
 
 
 @pytest.mark.ray
