@@ -111,9 +111,11 @@ class Apportionment:
         at = cut.start + cut.length * cut.interval + half
         exact = self._curve.before(at, cut.component) - cut.used
         pace = self._curve.pace(at, cut.component)
-        least, most = self._bounds(cut, at)
+        borders = self._curve.borders_within(cut.start, cut.start + cut.length * cut.intervals)
+        least, most = self._bounds(cut, at) if borders else (np.zeros_like(cut.room), cut.room)
         taken = np.clip(np.floor(exact).astype(np.int64), least, most)
-        self._fit_at_borders(cut, exact, taken, least, most)
+        for border in borders:
+            self._fit_at_border(border, cut, exact, taken, least, most)
         while True:
             missing = half - np.bincount(cut.interval, weights=taken, minlength=cut.intervals).astype(np.int64)
             if not missing.any():
@@ -121,7 +123,7 @@ class Apportionment:
             direction = np.sign(missing)[cut.interval]
             movable = np.where(direction > 0, taken < most, (direction < 0) & (taken > least))
             rows = np.flatnonzero(movable)
-            if not np.isin(np.flatnonzero(missing), cut.interval[rows]).all():
+            if borders and not np.isin(np.flatnonzero(missing), cut.interval[rows]).all():
                 # So many components begin or end here that some must stand on the other side of their border.
                 least, most = np.zeros_like(cut.room), cut.room
                 continue
@@ -134,33 +136,32 @@ class Apportionment:
         none where its share begins there.
         """
         least, most = np.zeros_like(cut.room), cut.room.copy()
-        if self._curve.borders_within(cut.start, cut.start + cut.length * cut.intervals):
-            half = cut.length // 2
-            first, middle, last = (self._curve.before(at + shift, cut.component) for shift in (-half, 0, half))
-            least[last == middle] = cut.room[last == middle]
-            most[middle == first] = 0
+        half = cut.length // 2
+        first, middle, last = (self._curve.before(at + shift, cut.component) for shift in (-half, 0, half))
+        least[last == middle] = cut.room[last == middle]
+        most[middle == first] = 0
         return least, most
 
-    def _fit_at_borders(self, cut: _Cut, exact: Floats, taken: Ints, least: Ints, most: Ints) -> None:
-        """Where a border of shares lies within a half, leave to the components that end there no more slots than come
-        before it, and to those that begin there no more than come after it. Changes ``taken`` and its bounds in place.
+    def _fit_at_border(self, border: int, cut: _Cut, exact: Floats, taken: Ints, least: Ints, most: Ints) -> None:
+        """Where the border of a share lies within a half, leave to the components that end there no more slots than
+        come before it, and to those that begin there no more than come after it. Changes ``taken`` and its bounds in
+        place.
         """
         half = cut.length // 2
-        for border in self._curve.borders_within(cut.start, cut.start + cut.length * cut.intervals):
-            interval, offset = divmod(border - cut.start, cut.length)
-            rows = np.flatnonzero(cut.interval == interval)
-            begin = cut.start + interval * cut.length
-            edge = begin if offset < half else begin + cut.length
-            there, here = (self._curve.before(place, cut.component[rows]) for place in (edge, border))
-            rows = rows[there == here]
-            if offset > half:
-                excess = int((cut.room[rows] - taken[rows]).sum()) - (offset - half)
-                _shift(rows, excess, 1, exact, taken, most)
-                least[rows] = np.maximum(least[rows], taken[rows]) if excess > 0 else least[rows]
-            elif offset < half:
-                excess = int(taken[rows].sum()) - (half - offset)
-                _shift(rows, excess, -1, exact, taken, least)
-                most[rows] = np.minimum(most[rows], taken[rows]) if excess > 0 else most[rows]
+        interval, offset = divmod(border - cut.start, cut.length)
+        rows = np.flatnonzero(cut.interval == interval)
+        begin = cut.start + interval * cut.length
+        edge = begin if offset < half else begin + cut.length
+        there, here = (self._curve.before(place, cut.component[rows]) for place in (edge, border))
+        rows = rows[there == here]
+        if offset > half:
+            excess = int((cut.room[rows] - taken[rows]).sum()) - (offset - half)
+            _shift(rows, excess, 1, exact, taken, most)
+            least[rows] = np.maximum(least[rows], taken[rows]) if excess > 0 else least[rows]
+        elif offset < half:
+            excess = int(taken[rows].sum()) - (half - offset)
+            _shift(rows, excess, -1, exact, taken, least)
+            most[rows] = np.minimum(most[rows], taken[rows]) if excess > 0 else most[rows]
 
 
 def _shift(rows: Ints, excess: int, direction: int, exact: Floats, taken: Ints, bound: Ints) -> None:

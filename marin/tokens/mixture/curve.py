@@ -54,6 +54,10 @@ class ShareCurve:
         for piece, length in enumerate(lengths):
             self._before[piece + 1] = _settled(self._before[piece] + length * middle[piece], middle[piece + 1])
 
+        absent = middle == 0
+        edges = np.flatnonzero((absent[1:] != absent[:-1]).any(axis=1)) + 1
+        self._borders: list[int] = self._begins[edges].tolist()
+
     @classmethod
     def level(cls, shares: npt.ArrayLike) -> ShareCurve:
         """Shares that never change.
@@ -99,9 +103,8 @@ class ShareCurve:
         return area
 
     def borders_within(self, first: int, end: int) -> list[int]:
-        """Places between two others, both left out, at which a piece begins."""
-        borders: list[int] = self._begins[(self._begins > first) & (self._begins < end)].tolist()
-        return borders
+        """Places between two others, both left out, at which a component's share begins or ends."""
+        return [border for border in self._borders if first < border < end]
 
     def pace(self, places: Ints | int, components: Ints) -> Ints:
         """Class of the share of components at places: equal where shares differ by less than about a factor of four."""
