@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ class Access:
         stored.copy_(value, non_blocking=True)
 
 
-class RuleOptimizer(Optimizer):
+class RuleOptimizer(Optimizer, ABC):
     """An optimizer of this project. Every parameter has a gradient on all ranks, or on none.
 
     `found_inf`, when set, is a 0-d tensor on the device that is not zero when the next step must change nothing (the
@@ -59,9 +60,9 @@ class RuleOptimizer(Optimizer):
             # A checkpoint reads the host's copies without asking the device.
             torch.cuda.current_stream().synchronize()
 
+    @abstractmethod
     def update(self, parameters: list[Tensor], group: dict[str, Any], access: Access) -> None:
         """One step for the parameters of a group that have a gradient."""
-        raise NotImplementedError
 
     def zeros(self, like: Tensor) -> Tensor:
         """State for a parameter, divided as it is, where state rests."""

@@ -13,6 +13,7 @@ from marin.optim.config import OptimizerConfig, OptimizerKind
 from marin.optim.host_state import Streamed
 from marin.optim.lion import Lion
 from tests.model.small import SMALL, lively, packed
+from tests.optim.learning import losses_of
 
 SHALLOW = replace(SMALL, layers=1)
 SHAPES = ((5, 7), (6,), (3, 4, 5), (1, 9))
@@ -64,14 +65,7 @@ def test_plain_rules_decay_what_adamw_decays_and_learn(kind: OptimizerKind, rate
     assert [g["params"] for g in optimizer.param_groups] == [g["params"] for g in adamw.param_groups]
     apply_schedule(optimizer, 0.5)
     assert {group["lr"] for group in optimizer.param_groups} == {0.5 * rate}
-    batch, losses = packed(batch=4), []
-    for _ in range(30):
-        sums = model(**batch)
-        (sums.total_sum / sums.token_count).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        model.update_router_bias()
-        losses.append(float(sums.nll_sum) / int(sums.token_count))
+    losses = losses_of(model, optimizer, 30)
     assert losses[-1] < losses[0] - 0.5
 
 

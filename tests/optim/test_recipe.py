@@ -10,7 +10,8 @@ from marin.model.config import ModelConfig
 from marin.optim.build import apply_schedule, build_optimizer
 from marin.optim.config import OptimizerConfig, Schedule, recipe_rates
 from marin.parallel.build import build_model
-from tests.model.small import SMALL, packed
+from tests.model.small import SMALL
+from tests.optim.learning import losses_of
 
 
 @pytest.mark.parametrize(
@@ -69,15 +70,7 @@ def test_adamw_decays_mixing_matrices_only_and_follows_the_schedule():
 def test_a_small_model_learns_a_batch_by_heart():
     model = build_model(replace(SMALL, layers=2), seed=0)
     optimizer = build_optimizer(model, OptimizerConfig(learning_rate=0.01))
-    batch = packed(batch=4)
-    losses = []
-    for _ in range(40):
-        sums = model(**batch)
-        (sums.total_sum / sums.token_count).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        model.update_router_bias()
-        losses.append(float(sums.nll_sum) / int(sums.token_count))
+    losses = losses_of(model, optimizer, 40)
     assert losses[-1] < 0.5 * losses[0]
 
 

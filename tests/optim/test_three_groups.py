@@ -8,6 +8,7 @@ from marin.optim.build import apply_schedule, build_optimizer
 from marin.optim.config import OptimizerConfig, OptimizerKind
 from marin.optim.hyperball import on_sphere, orthogonalise
 from tests.model.small import SMALL, lively, packed
+from tests.optim.learning import losses_of
 
 CONFIG = OptimizerConfig(learning_rate=0.003, beta1=0.9, beta2=0.95, kind=OptimizerKind.MUONH)
 TRIPLES = [
@@ -131,13 +132,6 @@ def test_recipe_takes_rates_and_constants_from_the_budget_and_anneals_the_gate_d
 def test_the_small_model_learns_with_the_recipes_rules():
     model = Transformer(SMALL)
     optimizer = build_optimizer(model, OptimizerConfig(learning_rate=0.01, kind=OptimizerKind.MUONH))
-    batch, losses = packed(batch=4), []
-    for _ in range(40):
-        sums = model(**batch)
-        (sums.total_sum / sums.token_count).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        model.update_router_bias()
-        losses.append(float(sums.nll_sum) / int(sums.token_count))
+    losses = losses_of(model, optimizer, 40)
     # The head keeps its norm, so it cannot become sure of anything.
     assert losses[-1] < losses[0] - 1
