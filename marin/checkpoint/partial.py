@@ -10,14 +10,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from marin.checkpoint.artifacts import Checkpoint
-from marin.checkpoint.completeness import FoundCheckpoint
 from marin.checkpoint.config import Part
 from marin.checkpoint.errors import CheckpointError
 from marin.checkpoint.keys import TensorForm, check_keys
 from marin.checkpoint.layout import PROGRESS, published_folder
 from marin.checkpoint.progress import Progress
-from marin.checkpoint.reading import Opener, fill, forms_of, opener, stored_forms
-from marin.checkpoint.state_folder import ObjectStore
+from marin.checkpoint.reading import Opener, fill, forms_of, stored_forms
 from marin.checkpoint.tensors import (
     MODEL,
     OPTIMIZER,
@@ -47,11 +45,6 @@ class Source:
         folder = published_folder(None if step == checkpoint.step else step)
         where = f"checkpoint of step {checkpoint.step if step is None else step}"
         return cls(where=where, read=lambda name: checkpoint.open(f"{folder}/{name}"))
-
-    @classmethod
-    def of_run(cls, store: ObjectStore, found: FoundCheckpoint) -> Source:
-        """A checkpoint in the resumable state of a run."""
-        return cls(where=found.describe(), read=opener(store, found.keys))
 
     def progress(self) -> Progress:
         """All of it that is not a tensor."""

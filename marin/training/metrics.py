@@ -37,11 +37,6 @@ class MetricsLog:
         """Has `listener` called with every further line, as it will be read, in the thread that appends it."""
         self._listeners.append(listener)
 
-    @property
-    def open_lines(self) -> tuple[str, ...]:
-        """The lines that no durable segment holds yet."""
-        return (*(line for _, lines in self._cut for line in lines), *self._lines)
-
     def last_lines(self, count: int) -> list[dict[str, Any]]:
         """The lines of the fewest last segments that hold `count` of them, or all there are."""
         read: list[dict[str, Any]] = []
@@ -86,12 +81,6 @@ class MetricsLog:
             with contextlib.suppress(FileExistsError):  # the reply to an earlier attempt was lost: the name is unique
                 self._state.create(name, _joined(lines))
             del self._cut[0]
-
-    def close_segment(self) -> tuple[MetricsSegment, ...]:
-        """Makes all lines so far durable and returns every segment of the run, oldest first."""
-        segments = self.cut()
-        self.flush()
-        return segments
 
 
 def read_segments(store: ObjectStore, segments: Iterable[MetricsSegment], first: int = 1) -> Iterator[dict[str, Any]]:

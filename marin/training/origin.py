@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from marin.checkpoint.artifacts import Checkpoint
 from marin.checkpoint.config import Part
 from marin.checkpoint.identity import check_identity
-from marin.checkpoint.layout import PROGRESS, published_folder
 from marin.checkpoint.partial import Source, load_part
 from marin.checkpoint.progress import Progress
 from marin.tokens.mixture.batches import BatchSchedule
@@ -56,8 +55,7 @@ class Origin:
     @classmethod
     def read(cls, checkpoint: Checkpoint, config: InitConfig) -> Origin:
         """Reads what the checkpoint says of itself."""
-        data = checkpoint.read(f"{published_folder(config.at_step)}/{PROGRESS}")
-        return cls(checkpoint, config, Progress.from_bytes(data))
+        return cls(checkpoint, config, Source.published(checkpoint, config.at_step).progress())
 
     @property
     def first_step(self) -> int:
@@ -86,7 +84,8 @@ class Origin:
 
     def begin(self, loop: Beginning) -> None:
         """Loads what is taken over, and sets where the run stands. Collective."""
-        trainee, kept, source = loop.trainee, self.takes_optimizer, Source(self.describe(), self._open)
+        trainee, kept = loop.trainee, self.takes_optimizer
+        source = replace(Source.published(self.checkpoint, self.config.at_step), where=self.describe())
         report = load_part(source, trainee.model, trainee.optimizer, self._part(loop.identity), group=loop.ranks.group)
         if kept:
             trainee.restore(self.progress.parts)
@@ -113,9 +112,6 @@ class Origin:
             "data_offset": self.data_offset(batches),
             **{name: getattr(self.config, name).value for name in ("optimizer", "schedule", "data")},
         }
-
-    def _open(self, name: str) -> BinaryIO:
-        return self.checkpoint.open(f"{published_folder(self.config.at_step)}/{name}")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from marin.checkpoint.completeness import FoundCheckpoint
 from marin.checkpoint.config import Part
 from marin.checkpoint.errors import KeyMismatch
 from marin.checkpoint.partial import Source, load_part
+from marin.checkpoint.reading import opener
 from marin.checkpoint.tensors import model_tensors, optimizer_tensors
 from marin.execution.running.context import Run
 from marin.model.transformer import Transformer
@@ -60,7 +61,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, FoundCheckpoin
 def test_all_of_the_state_goes_on_exactly(saved: tuple[Run, FoundCheckpoint, Transformer, Optimizer]) -> None:
     run, found, model, optimizer = saved
     other, fresh = made(ADAMW, seed=2)
-    report = load_part(Source.of_run(run.state.store, found), other, fresh, Part.ALL)
+    report = load_part(Source(found.describe(), opener(run.state.store, found.keys)), other, fresh, Part.ALL)
     assert (report.skipped, report.missing) == ((), ())
     theirs = model_tensors(model) | optimizer_tensors(model, optimizer)
     assert set(report.loaded) == set(theirs)
@@ -73,7 +74,7 @@ def test_weights_alone_bring_the_router_biases_and_leave_the_optimizer_fresh(
 ) -> None:
     run, found, model, _ = saved
     other, fresh = made(ADAMW, seed=2)
-    report = load_part(Source.of_run(run.state.store, found), other, fresh, Part.WEIGHTS)
+    report = load_part(Source(found.describe(), opener(run.state.store, found.keys)), other, fresh, Part.WEIGHTS)
     assert {name.partition(".")[0] for name in report.loaded} == {"model"}
     assert report.skipped
     assert all(name.startswith("optimizer.") for name in report.skipped)
@@ -93,7 +94,9 @@ def test_another_optimizer_takes_what_both_keep_and_starts_the_rest_afresh(
 ) -> None:
     run, found, model, optimizer = saved
     other, muonh = made(MUONH, seed=2)
-    report = load_part(Source.of_run(run.state.store, found), other, muonh, Part.WEIGHTS_AND_FITTING_OPTIMIZER)
+    report = load_part(
+        Source(found.describe(), opener(run.state.store, found.keys)), other, muonh, Part.WEIGHTS_AND_FITTING_OPTIMIZER
+    )
     theirs = optimizer_tensors(model, optimizer)
     names = {id(parameter): name for name, parameter in other.named_parameters()}
     kept = {names[id(parameter)] for parameter, state in muonh.state.items() if state}
@@ -114,7 +117,7 @@ def test_a_layer_that_only_one_side_has_is_refused_unless_it_is_named(
     run, found, _, _ = saved
     deeper = build_model(replace(toy_model(), layers=3), seed=3)
     fresh = build_optimizer(deeper, ADAMW)
-    source = Source.of_run(run.state.store, found)
+    source = Source(found.describe(), opener(run.state.store, found.keys))
     with pytest.raises(KeyMismatch, match="missing in the checkpoint"):
         load_part(source, deeper, fresh, Part.WEIGHTS)
     added = {name for name in model_tensors(deeper) if name.startswith("model.blocks.2.")}
@@ -132,6 +135,6 @@ def test_weights_alone_need_no_file_of_the_optimizer_to_be_of_this_kind(tmp_path
     found = store_of(run).save(model_tensors(model) | optimizer_tensors(model, optimizer), progress_at(2))
     other, adamw = made(ADAMW, seed=2)
     with pytest.raises(KeyMismatch, match="momentum"):
-        load_part(Source.of_run(run.state.store, found), other, adamw, Part.ALL)
-    load_part(Source.of_run(run.state.store, found), other, adamw, Part.WEIGHTS)
+        load_part(Source(found.describe(), opener(run.state.store, found.keys)), other, adamw, Part.ALL)
+    load_part(Source(found.describe(), opener(run.state.store, found.keys)), other, adamw, Part.WEIGHTS)
     assert torch.equal(other.get_parameter("embedding.weight"), model.get_parameter("embedding.weight"))

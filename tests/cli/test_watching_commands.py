@@ -17,6 +17,7 @@ from marin.cli.main import main
 from marin.training.metrics import MetricsLog
 from marin.training.watch.profile_summary import Operator, ProfileSummary
 from tests.checkpoint.holder import holder
+from tests.training.segments import closed
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
@@ -53,7 +54,7 @@ def prefix(tmp_path: Path) -> str:
         tokens=300,
         updates=3,
         skipped_in_a_row=0,
-        metrics=log.close_segment(),
+        metrics=closed(log),
         validations=({"step": 2, "time": 0.0, "loss": 4.9}, {"step": 3, "time": 1.0, "loss": 5.25}),
         random_states=(),
         identity={},

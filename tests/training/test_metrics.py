@@ -17,23 +17,24 @@ from marin.training.metrics import MetricsLog, read_segments
 from marin.training.tensorboard import scalars, write_events
 from marin.training.unigram import unigram_log_probabilities, unigram_loss
 from tests.checkpoint.holder import holder
+from tests.training.segments import closed
 
 
 def test_lines_after_the_last_closed_segment_of_a_checkpoint_belong_to_no_one(tmp_path: Any) -> None:
     first = MetricsLog(holder(str(tmp_path)).state)
     for step in (1, 2, 3):
         first.append(step, {"loss": 10.0 + step})
-    saved = first.close_segment()
+    saved = closed(first)
     for step in (4, 5):
         first.append(step, {"loss": 99.0})
-    first.close_segment()
+    closed(first)
 
     state = holder(str(tmp_path), epoch=2).state
     second = MetricsLog(state, saved)
     assert second.next_step == 4
     for step in (4, 5, 6):
         second.append(step, {"loss": 10.0 + step})
-    lines = list(read_segments(state.store, second.close_segment()))
+    lines = list(read_segments(state.store, closed(second)))
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
     assert [line["loss"] for line in lines] == [11.0, 12.0, 13.0, 14.0, 15.0, 16.0]
 
@@ -51,8 +52,8 @@ def test_a_missing_segment_is_an_error_and_not_a_shorter_curve(tmp_path: Any) ->
     log = MetricsLog(state)
     for step in (1, 2):
         log.append(step, {})
-        log.close_segment()
-    segments = log.close_segment()
+        closed(log)
+    segments = closed(log)
     with pytest.raises(CheckpointError, match="step 2 where 1 comes next"):
         list(read_segments(state.store, segments[1:]))
 
@@ -61,7 +62,7 @@ def test_figures_that_are_not_finite_are_null_in_standard_json(tmp_path: Any) ->
     state = holder(str(tmp_path)).state
     log = MetricsLog(state)
     log.append(1, {"loss": math.nan, "seconds": {"step": math.inf}, "loads": [1.0, math.nan]})
-    (segment,) = log.close_segment()
+    (segment,) = closed(log)
 
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
